@@ -1,0 +1,1 @@
+"""What the answer is: one readable pure-torch function an operator."""

@@ -1,0 +1,223 @@
+"""How a reference evaluates: one text, four readings.
+
+A reference computes in float64 and marks, by name, each place where an implementation may round.
+`EXACT` ignores the marks and is the golden; `ROUNDED` rounds to nearest at each storage point;
+`perturbed(seed)` moves a value at random at each point and in each sum by as much as a right
+low-precision implementation may, which is where error budgets come from; a `Variant` says which of
+the optional points exist.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Mode = Literal["exact", "rounded", "perturbed"]
+
+UNIT_FP32 = 2.0**-24
+"""Unit roundoff of fp32, the precision in which implementations are expected to compute."""
+
+TINY_FP32 = 2.0**-126
+"""Smallest normal fp32: below it an implementation may flush to zero."""
+
+STRATA = 16
+"""Runs over which the shifts of a rounding point are spread evenly."""
+
+FUNCTION_ULPS = 2.0
+"""What an elementary function on a GPU may be off by, in fp32 ulps of its result."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point format: `digits` of significand and the exponents of its normals."""
+
+    digits: int
+    smallest_exponent: int
+    largest: float
+
+
+FORMATS = {
+    torch.float64: Format(53, -1022, torch.finfo(torch.float64).max),
+    torch.float32: Format(24, -126, torch.finfo(torch.float32).max),
+    torch.float16: Format(11, -14, torch.finfo(torch.float16).max),
+    torch.bfloat16: Format(8, -126, torch.finfo(torch.bfloat16).max),
+}
+
+
+def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Spacing of `dtype` at x: 2^(max(⌊log2 |x|⌋, e_min) − digits + 1); x float64, NaN at NaN."""
+    form = FORMATS[dtype]
+    _, exponent = torch.frexp(x)
+    exponent = (exponent - 1).clamp(min=form.smallest_exponent)
+    spacing = torch.ldexp(torch.ones_like(x), exponent - form.digits + 1)
+    return torch.where(x == 0, 2.0 ** (form.smallest_exponent - form.digits + 1), spacing)
+
+
+def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """x (float64) rounded once to `dtype`, ties to even, kept as float64; overflow gives ±Inf.
+
+    A cast by torch would round float64 to fp32 first and then again, which is off at ties.
+    """
+    spacing = ulp(x.detach(), dtype)
+    rounded = torch.round(x / spacing) * spacing
+    limit = FORMATS[dtype].largest
+    rounded = torch.where(rounded.abs() > limit, torch.copysign(torch.full_like(x, torch.inf), x), rounded)
+    return torch.where(torch.isfinite(x), rounded, x)
+
+
+def round_to_shifted(x: Tensor, spacing: Tensor, shift: float, upward: Tensor) -> Tensor:
+    """x rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
+
+    Over a uniform shift in ±½ the error of each element is uniform in ±½ spacing, and equal values
+    get equal errors, as they do when an implementation rounds to nearest. A tie, which any noise
+    before it sends half a step either way, goes up where `upward` says so.
+    """
+    steps = x / spacing
+    inexact = torch.isfinite(steps) & (torch.round(steps) != steps)
+    below = torch.floor(steps)
+    moved = torch.where(steps - below == 0.5, below + upward, torch.round(steps + shift) - shift)
+    return torch.where(inexact, moved * spacing, x)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A named choice among public contracts: the optional points it adds and the default ones it drops."""
+
+    name: str
+    description: str
+    adds: frozenset[str] = frozenset()
+    drops: frozenset[str] = frozenset()
+
+
+OFFICIAL = Variant("official", "every default rounding point, none of the optional ones")
+
+
+@dataclass
+class Numerics:
+    """One reading of a reference: what happens at a rounding point, in a sum, in a function."""
+
+    mode: Mode
+    variant: Variant = OFFICIAL
+    seed: int = 0
+    _trace: dict[str, Tensor] | None = field(default=None, repr=False)
+
+    def has(self, point: str, *, default: bool = True) -> bool:
+        """Whether this reading's variant has the point (or follows the named choice)."""
+        if point in self.variant.adds:
+            return True
+        return default and point not in self.variant.drops
+
+    def load(self, x: Tensor) -> Tensor:
+        """x in float64: every reference computes there."""
+        return x.to(torch.float64)
+
+    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True) -> Tensor:
+        """x as it is after being stored in `dtype`, where the variant has this point."""
+        if self.has(point, default=default):
+            if self.mode == "rounded":
+                x = round_to_nearest(x, dtype)
+            elif self.mode == "perturbed":
+                x = self._shifted(point, x, ulp(x, dtype))
+        return self.note(point, x)
+
+    def computed(self, name: str, x: Tensor) -> Tensor:
+        """x as one fp32 operation gives it: within half an ulp, or flushed where subnormal."""
+        if self.mode == "perturbed":
+            x = self._shifted(name, x, _spacing(x))
+        return self.note(name, x)
+
+    def apply(self, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """function(x) as fp32 hardware gives it: at a once-rounded argument, within 2 ulps."""
+        if self.mode == "perturbed":
+            y = function(x * (1 + self._uniform(f"{name}.argument", x, 1.0) * UNIT_FP32))
+            moved = y + self._uniform(name, y, FUNCTION_ULPS) * _spacing(y)
+            # At 0 and at the ends of the range functions are exact: sigmoid(+Inf) is 1.
+            y = torch.where(torch.isfinite(x) & torch.isfinite(y) & (y != 0), moved, y)
+        else:
+            y = function(x)
+        return self.note(name, y)
+
+    def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
+        """Σ terms as fp32 accumulation in any order gives it: ± u·√(n−1)·‖terms‖₂."""
+        total = terms.sum(dim, keepdim=keepdim)
+        if self.mode == "perturbed":
+            finite = torch.where(torch.isfinite(terms), terms, torch.zeros_like(terms))
+            count = (finite != 0).sum(dim, keepdim=keepdim).to(torch.float64)
+            norm = torch.linalg.vector_norm(finite, dim=dim, keepdim=keepdim)
+            spread = UNIT_FP32 * (count - 1).clamp(min=0).sqrt() * norm
+            total = total + self._uniform(name, total, 1.0) * spread
+        return self.note(name, total)
+
+    def matmul(self, name: str, a: Tensor, b: Tensor) -> Tensor:
+        """a @ b with fp32 accumulation over K: ± u·√K·(|a|² @ |b|²)^½."""
+        product = a @ b
+        if self.mode == "perturbed":
+            spread = UNIT_FP32 * a.shape[-1] ** 0.5 * (a.square() @ b.square()).sqrt()
+            product = product + self._uniform(name, product, 1.0) * spread
+        return self.note(name, product)
+
+    def output(self, name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """An operator's result: in `dtype` when rounding, else the unrounded float64 value."""
+        self.note(name, x)
+        return round_to_nearest(x, dtype).to(dtype) if self.mode == "rounded" else x
+
+    def note(self, name: str, x: Tensor) -> Tensor:
+        """Remember an intermediate by name while a trace is open; returns x."""
+        if self._trace is not None:
+            self._trace[name] = x
+        return x
+
+    @contextmanager
+    def trace(self) -> Iterator[dict[str, Tensor]]:
+        """Collect every named intermediate of the references called inside the block."""
+        outer, self._trace = self._trace, {}
+        try:
+            yield self._trace
+        finally:
+            self._trace = outer
+
+    def _uniform(self, name: str, like: Tensor, bound: float) -> Tensor:
+        noise = torch.rand(like.shape, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
+        return ((2 * noise - 1) * bound).to(like.device)
+
+    def _shifted(self, name: str, x: Tensor, spacing: Tensor) -> Tensor:
+        upward = self._uniform(f"{name}.tie", x, 1.0) > 0
+        return round_to_shifted(x, spacing, self._shift(name), upward.to(torch.float64))
+
+    def _shift(self, name: str) -> float:
+        # Each point goes through the strata in an order of its own, so that sixteen runs cover it evenly.
+        order = torch.randperm(STRATA, generator=self._generator(name)).tolist()
+        within = torch.rand(1, generator=self._generator(f"{name}#{self.seed}")).item()
+        return float((order[self.seed % STRATA] + within) / STRATA - 0.5)
+
+    def _generator(self, name: str) -> torch.Generator:
+        # torch seeds from the low 32 bits alone, so name and seed are hashed together.
+        return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+
+
+def _spacing(x: Tensor) -> Tensor:
+    # A subnormal may be flushed: the error is then the value itself.
+    return torch.where(x.abs() < TINY_FP32, x.abs() * 2, ulp(x, torch.float32))
+
+
+def rounded(variant: Variant = OFFICIAL) -> Numerics:
+    """Nearest rounding at each storage point of the variant: an ideal low-precision path."""
+    return Numerics("rounded", variant)
+
+
+def perturbed(seed: int, variant: Variant = OFFICIAL) -> Numerics:
+    """Random rounding at each point, sum and function of the variant."""
+    return Numerics("perturbed", variant, seed)
+
+
+EXACT = Numerics("exact")
+"""float64 with every rounding point an identity: the golden."""
+
+ROUNDED = rounded()
+"""The official variant with nearest rounding."""

@@ -1,0 +1,1 @@
+"""One file an operator: arguments, cases, laws, variants, structure."""

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from reference.normalization import rms_norm
+from reference.numerics import OFFICIAL, Variant
+from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
+from verification.laws import batch_invariance, parameter_sensitivity, row_isolation, storage_order
+from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case
+
+DEFAULTS = {"rows": 4, "hidden": 7168, "weight": "bf16", "eps": 1e-5, "layout": "contiguous"}
+
+ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33, 256)
+
+
+def case(distribution: str = "normal", **parameters: object) -> Case:
+    """A case of rms_norm."""
+    return make_case("rms_norm", DEFAULTS, distribution=distribution, **parameters)
+
+
+def make(case: Case) -> Arguments:
+    """Rows whose magnitudes the distribution names; weights around 1."""
+    p = DEFAULTS | dict(case.parameters)
+    inputs = Inputs(case.id)
+    rows, hidden = p["rows"], p["hidden"]
+    x = DISTRIBUTIONS[case.distribution](inputs.normal("x", (rows, hidden)))
+    weight = 1 + inputs.normal("weight", (hidden,), 0.25)
+    x = laid_out(x.to(TORCH_DTYPES[case.dtype]), p["layout"])
+    return {"x": x, "weight": weight.to(TORCH_DTYPES[p["weight"]]), "eps": p["eps"]}
+
+
+def spiky(x: Tensor) -> Tensor:
+    """One element of 100 a row among values of 0.01."""
+    x = x * 0.01
+    x[:, : 1] = 100.0
+    return x
+
+
+def nonfinite(x: Tensor) -> Tensor:
+    """A NaN in row 0, +Inf in row 1, −Inf in row 2, the rest as they are."""
+    for row, value in enumerate((torch.nan, torch.inf, -torch.inf)):
+        x[row : row + 1, -1:] = value
+    return x
+
+
+DISTRIBUTIONS = {
+    "normal": lambda x: x,
+    "tiny": lambda x: x * 2.0**-20,
+    "near_eps": lambda x: x * 2.0**-8,
+    "large": lambda x: x * 2.0**14,
+    "constant": lambda x: torch.full_like(x, 16.0),
+    "zeros": torch.zeros_like,
+    "spiky": spiky,
+    "nonfinite": nonfinite,
+}
+
+GROUPS = (
+    CaseGroup("production sizes", "smoke", tuple(case(rows=r) for r in (0, 1, 4, 17)) + (case(hidden=1536), case(hidden=512, rows=33))),
+    CaseGroup("production sizes", "full", tuple(case(rows=r) for r in ROWS) + tuple(case(rows=r, hidden=h) for r in (1, 16, 257) for h in (512, 1536, 3584))),
+    CaseGroup("odd widths", "smoke", tuple(case(rows=3, hidden=h) for h in (1, 17, 127, 1000, 1025))),
+    CaseGroup("magnitudes", "smoke", tuple(case(d, hidden=1024) for d in ("tiny", "near_eps", "large", "spiky", "constant", "zeros"))),
+    CaseGroup("magnitudes", "full", tuple(case(d, rows=33) for d in ("tiny", "near_eps", "large", "spiky", "constant", "zeros"))),
+    CaseGroup("NaN and Inf", "smoke", (case("nonfinite", hidden=256),)),
+    CaseGroup("layouts", "smoke", tuple(case(rows=5, hidden=130, layout=l) for l in LAYOUTS)),
+    CaseGroup("fp32 weight", "smoke", (case(hidden=1000, weight="fp32"),)),
+    CaseGroup("seeds", "nightly", tuple(make_case("rms_norm", DEFAULTS, seed=s, rows=17) for s in range(1, 33))),
+)  # fmt: skip
+
+OPERATOR = Operator(
+    name="rms_norm",
+    reference=rms_norm,
+    outputs=(Output("y", "number", "=x"),),
+    defaults=DEFAULTS,
+    make=make,
+    groups=GROUPS,
+    law_cases=(case(rows=9, hidden=1000), case(rows=16)),
+    weights=("weight",),
+    variants=(
+        OFFICIAL,
+        Variant("one_rounding", "weight multiplied in fp32, one rounding (production kernels)", drops=frozenset({"normalized"})),
+    ),
+    laws=(
+        batch_invariance(("x",)),
+        row_isolation(("x",)),
+        parameter_sensitivity({"x": lambda a: a["x"].roll(1), "weight": lambda a: a["weight"] * 2, "eps": lambda a: 0.5}),
+        storage_order("x", {name: lambda x, name=name: laid_out(x, name) for name in LAYOUTS if name != "contiguous"}),
+    ),
+)

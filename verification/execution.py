@@ -1,0 +1,209 @@
+"""What happens inside the child: find the implementation, guard it, run it, say what it did."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import time
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fused.boundary import Implementation, implementations_in
+from verification.guards import AllocationGuard
+from verification.operator import implementations
+from verification.transport import Blob, write_results
+
+
+class Refused(Exception):
+    """The implementation cannot be run as asked; the kind says whose fault that is."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def serve(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer one request: `describe` a candidate file, or `call` an implementation."""
+    try:
+        if request["do"] == "describe":
+            return {"implementations": [_described(one) for one in declared(request["source"])]}
+        return call(request)
+    except Refused as refusal:
+        return {"problem": refusal.kind, "message": str(refusal)}
+    except BaseException as error:  # a candidate may raise anything, SystemExit included
+        return {"problem": "raised", "message": _told(error)}
+
+
+def call(request: dict[str, Any]) -> dict[str, Any]:
+    """Run once on the blob's arguments, in the asked mode, and write the results."""
+    implementation = find(request["source"], request["operator"], request["implementation"])
+    device = request["device"]
+    blob = Blob(Path(request["blob"]), request["header"])
+    held = blob.bytes if device == "cpu" else torch.empty(blob.bytes.shape, dtype=torch.uint8, device=device)
+    wanted = blob.bytes.clone()
+    run = Run(implementation, request["weights"], request["configuration"], device)
+    started = time.perf_counter()
+    if request["mode"] != "direct":
+        held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
+    if request["mode"] == "replay":
+        results = run.replay(blob.arguments(held), held, wanted)
+    else:
+        if request["mode"] == "repeat":
+            run.direct(blob.arguments(held))
+        held.copy_(wanted)
+        results = run.direct(blob.arguments(held))
+    if device != "cpu":
+        blob.bytes.copy_(held)
+    return {
+        "results": write_results(Path(request["results"]), results),
+        "damages": [damage for guard in run.guards for damage in guard.damages()],
+        "seconds": time.perf_counter() - started,
+        "environment": environment(device),
+    }
+
+
+class Run:
+    """An implementation with its prepared state, called under guard."""
+
+    def __init__(self, implementation: Implementation, weights: list[str], configuration: str | None, device: str) -> None:
+        self.implementation = implementation
+        self.weights = weights
+        self.extra = {} if configuration is None else {"configuration": configuration}
+        self.device = device
+        self.guards: list[AllocationGuard] = []
+        self._state: tuple[Any, ...] | None = None
+
+    def direct(self, arguments: dict[str, Any]) -> list[Tensor]:
+        """Prepare (once), call, wait for the device."""
+        inputs = self._prepare(arguments)
+        results = self._call(inputs)
+        self._wait()
+        return results
+
+    def replay(self, arguments: dict[str, Any], held: Tensor, wanted: Tensor) -> list[Tensor]:
+        """Capture a graph on the bytes now in `held`, then replay it on the wanted ones in the same memory."""
+        inputs = self._prepare(arguments)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._call(inputs)  # compiles and loads; what it wrote is overwritten below
+        torch.cuda.current_stream().wait_stream(side)
+        self.guards.clear()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            results = self._call(inputs)
+        held.copy_(wanted)
+        graph.replay()
+        self._wait()
+        return results
+
+    def _prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self.implementation.supports is not None:
+            reason = _bind(self.implementation.supports, (), arguments)(**arguments)
+            if reason:
+                raise Refused("unsupported", f"{self.implementation.supports.__name__}: {reason}")
+        if self.implementation.prepare is None:
+            self._state = ()
+            return arguments
+        weights = {name: value for name, value in arguments.items() if name in self.weights}
+        if self._state is None:
+            self._state = (_bind(self.implementation.prepare, (), weights)(**weights),)
+        return {name: value for name, value in arguments.items() if name not in weights}
+
+    def _call(self, inputs: dict[str, Any]) -> list[Tensor]:
+        assert self._state is not None
+        function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
+        guard = AllocationGuard()
+        self.guards.append(guard)
+        with guard, torch.no_grad():
+            returned = function(*self._state, **inputs, **self.extra)
+        values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) else [returned]
+        for value in values:
+            if not isinstance(value, Tensor):
+                raise Refused("structure", f"returned a {type(value).__name__} where a tensor is expected")
+        return values
+
+    def _wait(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
+
+
+def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
+    """The function, once its signature is seen to take these arguments."""
+    try:
+        inspect.signature(function).bind(*state, **arguments)
+    except TypeError as error:
+        raise Refused("signature", f"{function.__name__} does not take the operator's arguments: {error}; they are {', '.join(arguments)}") from None
+    return function
+
+
+def find(source: str, operator: str, name: str) -> Implementation:
+    """A built-in implementation, or one of a candidate file."""
+    if source == "builtin":
+        return implementations()[operator, name]
+    for one in declared(source):
+        if (one.operator, one.name) == (operator, name):
+            return one
+    raise Refused("import", f"{source} declares no {name} of {operator}")
+
+
+@cache
+def declared(source: str) -> tuple[Implementation, ...]:
+    """What a candidate file declares; it is imported, that is run, once a process."""
+    try:
+        spec = importlib.util.spec_from_file_location("parity_candidate", source)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["parity_candidate"] = module  # triton.jit looks its module up
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        raise Refused("import", f"{source} does not import: {_told(error)}") from None
+    found = implementations_in(module)
+    if not found:
+        raise Refused("import", f"{source} declares no implementation; decorate one with @candidate(operator, name=…)")
+    return tuple(found)
+
+
+def _described(one: Implementation) -> dict[str, Any]:
+    return {
+        "operator": one.operator, "name": one.name, "variant": one.variant, "targets": list(one.targets),
+        "batch_invariant": one.batch_invariant, "deterministic": one.deterministic,
+        "capturable": one.capturable, "configurations": list(one.configurations),
+    }  # fmt: skip
+
+
+def source_hash(implementation: Implementation) -> str:
+    """SHA-256 of the file that holds the implementation: which code a verdict is about."""
+    return hashlib.sha256(Path(inspect.getfile(implementation.call)).read_bytes()).hexdigest()[:16]
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Where it ran: device, architecture, versions, precision modes."""
+    import triton
+
+    gpu = torch.cuda.get_device_properties(0) if device != "cpu" else None
+    return {
+        "device": gpu.name if gpu else "cpu",
+        "architecture": (getattr(gpu, "gcnArchName", "") or f"sm_{gpu.major}{gpu.minor}") if gpu else "cpu",
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+    }
+
+
+def _told(error: BaseException) -> str:
+    """The error, and the last line of the candidate's own code that it passed through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((f" at {Path(f.filename).name}:{f.lineno}" for f in reversed(frames) if "verification/" not in f.filename), "")
+    return f"{type(error).__name__}: {str(error)[:1500]}{place}"

@@ -1,0 +1,205 @@
+"""Which checks a run consists of: operators × cases × implementations × targets, and laws."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fused.boundary import Implementation
+from verification.operator import (
+    SUITES,
+    Case,
+    CaseGroup,
+    Law,
+    Operator,
+    UnknownNameError,
+    find_operator,
+    implementations,
+    nearest,
+    operators,
+    parse_case,
+)
+from verification.targets import Target, targets
+
+
+class MissingTargetError(RuntimeError):
+    """Hardware or a library that was promised is not here."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An implementation as the plan knows it: what it declares, and where its code is."""
+
+    declared: Implementation
+    source: str
+    """`builtin`, or the path of a candidate file, which only ever runs in a child."""
+
+    @property
+    def family(self) -> str:
+        """Which targets make sense for it: eager, fused or candidate."""
+        if self.source != "builtin":
+            return "candidate"
+        return "eager" if "eager" in inspect.getmodule(self.declared.call).__name__ else "fused"  # type: ignore[union-attr]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One implementation on one case and target: its numbers, or one law."""
+
+    case: Case
+    group: str
+    suite: str
+    operator: Operator
+    candidate: Candidate
+    target: Target
+    configuration: str | None = None
+    law: Law | None = None
+
+    @property
+    def id(self) -> str:
+        """`case:implementation@target`, then `+configuration` and `:law` where there is one."""
+        text = f"{self.case.id}:{self.candidate.declared.name}@{self.target.name}"
+        text += f"+{self.configuration}" if self.configuration else ""
+        return text + (f":{self.law.name}" if self.law else "")
+
+    @property
+    def command(self) -> str:
+        """What repeats this check in a shell."""
+        words = ["parity verify --case", self.case.id, "--implementation", self.candidate.declared.name, "--target", self.target.name]
+        words += ["--candidate", self.candidate.source] if self.candidate.source != "builtin" else []
+        words += ["--configuration", self.configuration] if self.configuration else []
+        return " ".join([*words, "--law", self.law.name if self.law else "none"])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What the user asked to run; empty means all."""
+
+    operators: tuple[str, ...] = ()
+    suite: str = "smoke"
+    target: str | None = None
+    implementation: str | None = None
+    candidates: tuple[Candidate, ...] = ()
+    case: str | None = None
+    seed: int | None = None
+    law: str | None = None
+    configuration: str | None = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the suite runs unfiltered, so that its floor holds."""
+        return self == Selection(suite=self.suite, target=self.target)
+
+
+def build(selection: Selection) -> list[Check]:
+    """The checks in order of case, so that a case's golden is derived once.
+
+    Raises UnknownNameError for a name that matches nothing, MissingTargetError for a target that
+    this machine lacks.
+    """
+    if selection.suite not in SUITES:
+        raise UnknownNameError(f"unknown suite {selection.suite!r}; {nearest(selection.suite, SUITES)}")
+    if selection.target is not None:
+        usable(selection.target)
+    checks = [check for operator in _operators(selection) for check in _of_operator(operator, selection)]
+    if not checks:
+        raise UnknownNameError(f"nothing matches {_told(selection)}")
+    return checks
+
+
+def usable(name: str) -> Target:
+    """The target by name, if this machine has it."""
+    if name not in targets():
+        raise UnknownNameError(f"unknown target {name!r}; {nearest(name, targets())}")
+    missing = targets()[name].missing()
+    if missing:
+        raise MissingTargetError(f"target {name} is not here: {missing}")
+    return targets()[name]
+
+
+def builtin() -> tuple[Candidate, ...]:
+    """Every implementation of this project."""
+    return tuple(Candidate(declared, "builtin") for declared in implementations().values())
+
+
+def _operators(selection: Selection) -> list[Operator]:
+    if selection.case is not None:
+        return [find_operator(parse_case(selection.case).operator)]
+    named = selection.operators or tuple(operators())
+    return [find_operator(name) for name in named]
+
+
+def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
+    chosen = [c for c in selection.candidates or builtin() if c.declared.operator == operator.name]
+    if selection.implementation is not None:
+        known = {c.declared.name for c in selection.candidates or builtin()}
+        if selection.implementation not in known:
+            raise UnknownNameError(f"unknown implementation {selection.implementation!r}; {nearest(selection.implementation, sorted(known))}")
+        chosen = [c for c in chosen if c.declared.name == selection.implementation]
+    placed = [(candidate, target) for candidate in chosen if (target := place(candidate, selection.target))]
+    for group, case in _cases(operator, selection):
+        for candidate, target in placed:
+            yield from _of_case(operator, group, case, candidate, target, selection)
+
+
+def place(candidate: Candidate, asked: str | None) -> Target | None:
+    """The asked target if the implementation can run there, else the best one that is here."""
+    for target in targets().values():
+        allowed = candidate.declared.targets
+        fits = candidate.family in target.runs and (not allowed or target.name in allowed)
+        if fits and (target.name == asked if asked else target.missing() is None):
+            return target
+    return None
+
+
+def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup, Case]]:
+    listed = dict((case.id, (group, case)) for group, case in operator.cases("nightly"))
+    if selection.case is not None:
+        case = parse_case(selection.case)
+        yield listed.get(case.id, (CaseGroup("asked", "nightly", (case,)), case))
+        return
+    for group, case in operator.cases(selection.suite):
+        yield group, case if selection.seed is None else replace(case, seed=selection.seed)
+
+
+def _of_case(
+    operator: Operator, group: CaseGroup, case: Case, candidate: Candidate, target: Target, selection: Selection
+) -> Iterator[Check]:
+    declared = candidate.declared
+    asked = selection.configuration
+    if asked is not None and asked not in declared.configurations:
+        raise UnknownNameError(f"{declared.name} of {operator.name} has no configuration {asked!r}; {nearest(asked, declared.configurations)}")
+    plain = Check(case, group.name, group.suite, operator, candidate, target, asked)
+    if selection.law in (None, "none"):
+        yield plain
+        if asked is None and selection.suite != "smoke" and selection.case is None:
+            yield from (replace(plain, configuration=name) for name in declared.configurations)
+    for law in operator.laws:
+        wanted = case in operator.law_cases or selection.case is not None
+        if wanted and law.applies(case) and selection.law in (None, law.name) and _promises(declared, law):
+            yield replace(plain, law=law)
+    known = {law.name for law in operator.laws}
+    if selection.law not in {None, "none", *known}:
+        raise UnknownNameError(f"unknown law {selection.law!r}; {nearest(selection.law or '', known)}")
+
+
+def _promises(declared: Implementation, law: Law) -> bool:
+    return law.name != "batch_invariance" or declared.batch_invariant
+
+
+def _told(selection: Selection) -> str:
+    asked = {k: v for k, v in vars(selection).items() if v}
+    asked["candidates"] = [Path(c.source).name for c in selection.candidates]
+    return ", ".join(f"{k}={v}" for k, v in asked.items() if v) or "an empty selection"
+
+
+def shard(checks: list[Check], part: str | None) -> list[Check]:
+    """Every n-th check from the i-th on, for `i/n`; ValueError says what was expected."""
+    if part is None:
+        return checks
+    index, slash, count = part.partition("/")
+    if not (slash and index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        raise UnknownNameError(f"--shard {part!r}; expected i/n with 1 ≤ i ≤ n")
+    return checks[int(index) - 1 :: int(count)]

@@ -1,0 +1,296 @@
+"""Plan → case → target → comparison → record: the only loop there is."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from functools import cache, cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import Tensor
+
+from fused.boundary import Implementation
+from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
+from verification.comparison import Comparison, Observed, compare, named, same_bits
+from verification.execution import source_hash
+from verification.operator import Arguments, Case, Finding, Operator, Outputs
+from verification.plan import Candidate, Check
+from verification.records import BudgetRecord, Environment, OutputRecord, Record, now
+from verification.targets import Target
+from verification.transport import Blob, read_results, scratch_folder
+from verification.waivers import Waivers
+from verification.worker import ROOT, Worker, WorkerError
+
+SERVICE = "verification.execution:serve"
+REMEMBERED = 4
+
+
+class Problem(Exception):
+    """A run gave no result that could be compared."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Session:
+    """Children, goldens and temporary files of one run; a context manager."""
+
+    def __init__(self, waivers: Waivers | None = None, seconds: float | None = None, memory_bytes: int | None = None) -> None:
+        self.waivers = waivers or Waivers(())
+        self.seconds = seconds
+        self.memory_bytes = memory_bytes
+        self._workers: dict[tuple[str, str], Worker] = {}
+        self._goldens: OrderedDict[tuple[str, str], tuple[Arguments, Golden]] = OrderedDict()
+        self._counter = itertools.count()
+
+    @cached_property
+    def _folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="parity-", dir=scratch_folder())
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for worker in self._workers.values():
+            worker.stop()
+        self._workers.clear()
+        if "_folder" in self.__dict__:
+            self._folder.cleanup()
+
+    def run(self, check: Check) -> Record:
+        """One check, whatever the implementation does, as a record."""
+        started = time.monotonic()
+        run = _Running(self, check)
+        try:
+            run.law() if check.law else run.numbers()
+        except Problem as problem:
+            run.verdict = {"unsupported": "unsupported", "structure": "failed"}.get(problem.kind, "error")
+            run.kind = None if run.verdict == "unsupported" else problem.kind
+            run.findings = [str(problem)]
+        record = run.record(time.monotonic() - started)
+        return self.waivers.applied(record)
+
+    def declared(self, source: Path) -> tuple[Candidate, ...]:
+        """What a candidate file declares, asked of a child; Problem where it cannot be imported."""
+        target = _plain_target()
+        answer = self.request(target, str(source), {"do": "describe", "source": str(source)})
+        found = []
+        for entry in answer["implementations"]:
+            entry = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+            found.append(Candidate(Implementation(call=_never, **entry), str(source)))
+        return tuple(found)
+
+    def golden(self, operator: Operator, case: Case, variant: str) -> tuple[Arguments, Golden]:
+        """Arguments and golden of a case under a variant; the last few are remembered."""
+        key = (case.id, variant)
+        if key not in self._goldens:
+            arguments = operator.make(case)
+            self._goldens[key] = (arguments, derive(operator, arguments, operator.variant(variant)))
+            if len(self._goldens) > REMEMBERED:
+                self._goldens.popitem(last=False)
+        self._goldens.move_to_end(key)
+        return self._goldens[key]
+
+    def request(self, target: Target, source: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Ask the child of this target and source; Problem where it gives no result."""
+        key = (target.name, source)
+        if key not in self._workers:
+            self._workers[key] = Worker(SERVICE, target.environment, self.memory_bytes or target.memory_bytes)
+        try:
+            answer = self._workers[key].request(message, self.seconds or target.seconds)
+        except WorkerError as error:
+            raise Problem(error.kind, str(error)) from None
+        if "problem" in answer:
+            raise Problem(answer["problem"], answer["message"])
+        return answer
+
+    def execute(
+        self, check: Check, arguments: Arguments, mode: str = "direct", changed: Arguments | None = None
+    ) -> tuple[Observed, dict[str, Any]]:
+        """Run the implementation once on fresh copies of the arguments, in a child."""
+        stem = Path(self._folder.name) / str(next(self._counter))
+        blob = Blob.create(stem.with_suffix(".in"), arguments)
+        other = Blob.create(stem.with_suffix(".changed"), changed) if changed is not None else blob
+        results = stem.with_suffix(".out")
+        before = blob.bytes.clone()
+        try:
+            answer = self.request(check.target, check.candidate.source, {
+                "do": "call", "source": check.candidate.source, "operator": check.operator.name,
+                "implementation": check.candidate.declared.name, "configuration": check.configuration,
+                "weights": list(check.operator.weights), "device": check.target.device, "mode": mode,
+                "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
+            })  # fmt: skip
+            return _observed(check, blob, before, read_results(results, answer["results"]), answer), answer
+        finally:
+            blob.close()
+            other.close()
+            results.unlink(missing_ok=True)
+
+
+class _Running:
+    """The state of one check while it runs."""
+
+    def __init__(self, session: Session, check: Check) -> None:
+        self.session, self.check = session, check
+        self.verdict, self.kind = "passed", None
+        self.findings: list[str] = []
+        self.modes: list[str] = []
+        self.comparison = Comparison()
+        self.golden: Golden | None = None
+        self.environment: dict[str, Any] | None = None
+
+    def fail(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            self.verdict, self.kind = "failed", self.kind or finding.check
+            self.findings.append(finding.message)
+
+    def numbers(self) -> None:
+        """The judged call on fresh state; then a second call, and a graph replay, after other inputs."""
+        check = self.check
+        arguments, self.golden = self.session.golden(check.operator, check.case, check.candidate.declared.variant)
+        first, answer = self.session.execute(check, arguments)
+        self.environment = answer["environment"]
+        self.modes.append("direct")
+        self.comparison = compare(check.operator, arguments, first, self.golden, check.target.device)
+        self.fail(self.comparison.findings)
+        if self.findings or not any(isinstance(a, Tensor) and a.numel() for a in arguments.values()):
+            return
+        changed = self._changed(arguments)
+        for mode in self._further_modes():
+            again, _ = self.session.execute(check, arguments, mode, changed)
+            self.modes.append(mode)
+            self.fail(self._same(arguments, first, again, mode))
+
+    def _further_modes(self) -> list[str]:
+        replays = self.check.target.replays_graphs and self.check.candidate.declared.capturable
+        return ["repeat", "replay"] if replays else ["repeat"]
+
+    def _changed(self, arguments: Arguments) -> Arguments:
+        """Other inputs of the same shape, with the same weights."""
+        other = self.check.operator.make(replace(self.check.case, seed=self.check.case.seed + 1))
+        return {n: arguments[n] if n in self.check.operator.weights else v for n, v in other.items()}
+
+    def _same(self, arguments: Arguments, first: Observed, again: Observed, mode: str) -> list[Finding]:
+        assert self.golden is not None
+        what = "a second call after other inputs" if mode == "repeat" else "a graph captured on other inputs and replayed"
+        if not self.check.candidate.declared.deterministic:
+            findings = compare(self.check.operator, arguments, again, self.golden, self.check.target.device).findings
+            return [Finding(f.check, f"{what}: {f.message}") for f in findings]
+        operator = self.check.operator
+        before, after = named(operator, first, self.golden), named(operator, again, self.golden)
+        for name, value in before.items():
+            different = ~same_bits(value, after[name])
+            mask = operator.compared(name, arguments, before) if operator.compared else None
+            different = different if mask is None else different & mask
+            if different.any():
+                return [Finding("determinism", f"{name}: {int(different.sum())} of {value.numel()} elements differ between the first call and {what}: stale state, a race, or an input that was frozen")]
+        return []
+
+    def law(self) -> None:
+        """Everything that breaks the law, on the case's own arguments."""
+        assert self.check.law is not None
+        self.modes.append("law")
+        self.fail(Finding("law", f"{self.check.law.claim} {broken}") for broken in self.check.law.check(_LawContext(self)))
+
+    def record(self, seconds: float) -> Record:
+        check, declared = self.check, self.check.candidate.declared
+        builtin = check.candidate.source == "builtin"
+        return Record(
+            check=check.id, case=check.case.id, group=check.group, suite=check.suite, operator=check.operator.name,
+            implementation=declared.name, variant=declared.variant, target=check.target.name,
+            claim=check.target.describes, configuration=check.configuration,
+            law=check.law.name if check.law else None, verdict=self.verdict, kind=self.kind, findings=self.findings,
+            outputs=[OutputRecord(**{**asdict(m), "worst_index": list(m.worst_index)}) for m in self.comparison.metrics],
+            modes=self.modes, budget=_provenance(self.golden),
+            environment=Environment(**self.environment) if self.environment else None,
+            source_hash=source_hash(declared) if builtin else _file_hash(check.candidate.source),
+            commit=commit(), command=check.command, seconds=round(seconds, 3), date=now(),
+        )  # fmt: skip
+
+
+class _LawContext:
+    """What a law sees: arguments and calls of the implementation under test, nothing of the harness."""
+
+    def __init__(self, running: _Running) -> None:
+        self._running = running
+        self.operator, self.case = running.check.operator, running.check.case
+        self.implementation = running.check.candidate.declared.name
+        self.batch_invariant = running.check.candidate.declared.batch_invariant
+        self.variant = self.operator.variant(running.check.candidate.declared.variant)
+
+    def arguments(self) -> Arguments:
+        """The case's arguments, made anew."""
+        return self.operator.make(self.case)
+
+    def call(self, arguments: Arguments) -> Outputs:
+        """Results by name; in-place arguments as they are afterwards."""
+        observed, answer = self._running.session.execute(self._running.check, arguments)
+        self._running.environment = answer["environment"]
+        returned = [o.name for o in self.operator.outputs if o.argument is None]
+        if len(returned) != len(observed.results):
+            raise Problem("structure", f"returned {len(observed.results)} tensors; expected {len(returned)}")
+        return dict(zip(returned, observed.results, strict=True)) | {o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place}
+
+
+def _observed(check: Check, blob: Blob, before: Tensor, results: list[Tensor], answer: dict[str, Any]) -> Observed:
+    after = {name: value.clone() for name, value in blob.arguments().items() if isinstance(value, Tensor)}
+    in_place = {name: after[name] for name in check.operator.in_place if name in after}
+    # What an implementation may write are the views of its in-place arguments, and no byte beside them.
+    expected = before
+    views = blob.arguments(expected)
+    for name, value in in_place.items():
+        views[name].copy_(value)
+    changed = {}
+    for name, spec in blob.header["tensors"].items():
+        start, nbytes = blob.header["storages"][spec["storage"]]
+        count = int((blob.bytes[start : start + nbytes] != expected[start : start + nbytes]).sum())
+        if count:
+            changed[name] = count
+    damages = list(answer["damages"])
+    for index, count in blob.broken_zones().items():
+        owners = [n for n, spec in blob.header["tensors"].items() if spec["storage"] == index]
+        damages.append(f"{count} bytes beside the memory of {', '.join(owners)} were written")
+    return Observed(results, [r["device"] for r in answer["results"]], [r["dtype"] for r in answer["results"]], in_place, changed, damages)
+
+
+def _provenance(golden: Golden | None) -> BudgetRecord | None:
+    if golden is None or not golden.budgets:
+        return None
+    return BudgetRecord(formula=FORMULA, runs=RUNS, factor=golden.factor, false_alarm=FALSE_ALARM)
+
+
+def _plain_target() -> Target:
+    from verification.targets import targets
+
+    return targets()["interpreter"]
+
+
+def _never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("candidate code runs only in a child")
+
+
+def _file_hash(source: str) -> str | None:
+    import hashlib
+
+    path = Path(source)
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
+
+
+@cache
+def commit() -> str:
+    """The commit of this checkout, `+` where it has changes; `unknown` outside one."""
+    try:
+        def git(*words: str) -> str:
+            return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
+
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -1,0 +1,167 @@
+"""A persistent child process with limits of time and memory, spoken to in JSON.
+
+The child may crash, hang, print, eat memory or exit: the parent gets an answer that says so, and
+the next request starts a fresh child. Nothing that comes back is executed.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+POLL_SECONDS = 0.05
+
+
+class WorkerError(RuntimeError):
+    """The child did not answer: it died, ran out of time or of memory."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Worker:
+    """A child that serves requests by a function named `module:function`."""
+
+    def __init__(self, service: str, environment: dict[str, str], memory_bytes: int) -> None:
+        self.service = service
+        self.environment = environment
+        self.memory_bytes = memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._said: collections.deque[str] = collections.deque(maxlen=40)
+
+    def request(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The service's answer, or WorkerError within about `seconds` (start-up not counted)."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        assert self._socket is not None
+        self._said.clear()
+        try:
+            _send(self._socket, message)
+            answer = self._receive(time.monotonic() + seconds, seconds)
+        except (OSError, EOFError, WorkerError, KeyboardInterrupt) as problem:
+            said = self._death() if not isinstance(problem, WorkerError) else ""
+            self.stop()
+            if isinstance(problem, OSError | EOFError):
+                raise WorkerError("crash", said) from None
+            raise
+        return answer
+
+    def stop(self) -> None:
+        """End the child and whatever it started."""
+        if self._socket is not None:
+            self._socket.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = self._socket = None
+
+    def _start(self) -> None:
+        self.stop()
+        ours, theirs = socket.socketpair()
+        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(paths)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "verification.worker", str(theirs.fileno()), self.service],
+            pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+        self._socket = ours
+        self._reader = threading.Thread(target=_drain, args=(self._process, self._said), daemon=True)
+        self._reader.start()
+        # Importing torch is slow the first time on a machine; no candidate code runs before this answer.
+        with contextlib.suppress(OSError, EOFError):
+            self._receive(time.monotonic() + 180, 180)
+            return
+        raise WorkerError("crash", f"the worker could not start: {self._death()}")
+
+    def _receive(self, deadline: float, seconds: float) -> dict[str, Any]:
+        assert self._socket is not None
+        assert self._process is not None
+        buffer = b""
+        self._socket.settimeout(POLL_SECONDS)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                piece = self._socket.recv(1 << 20)
+                if not piece:
+                    raise EOFError
+                buffer += piece
+                if len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("<I", buffer[:4])[0]:
+                    answer: dict[str, Any] = json.loads(buffer[4:])
+                    return answer
+                continue
+            if time.monotonic() > deadline:
+                raise WorkerError("timeout", f"no answer within {seconds:g} s; killed")
+            used = resident_bytes(self._process.pid)
+            if used > self.memory_bytes:
+                raise WorkerError("memory", f"used {used / 2**30:.1f} GiB; the limit is {self.memory_bytes / 2**30:.1f} GiB; killed")
+
+    def _death(self) -> str:
+        assert self._process is not None
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the process closed its connection"
+        self._reader.join(timeout=2)
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        said = "".join(self._said).strip()
+        return f"the process ended with {how}" + (f"; it last said: {said[-600:]}" if said else "")
+
+
+def resident_bytes(pid: int) -> int:
+    """Private resident memory of a process, shared mappings left out; 0 where it cannot be read."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _drain(process: subprocess.Popen[bytes], said: collections.deque[str]) -> None:
+    assert process.stdout is not None
+    while piece := process.stdout.read1(65536):  # type: ignore[attr-defined]
+        said.append(piece[-4096:].decode(errors="replace"))
+
+
+def _send(connection: socket.socket, message: dict[str, Any]) -> None:
+    data = json.dumps(message).encode()
+    connection.settimeout(30)
+    connection.sendall(struct.pack("<I", len(data)) + data)
+
+
+def _serve(descriptor: int, service: str) -> None:
+    """Answer requests until the parent goes away."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the parent (PR_SET_PDEATHSIG)
+    connection = socket.socket(fileno=descriptor)
+    module, _, function = service.partition(":")
+    serve = getattr(importlib.import_module(module), function)
+    _send(connection, {"ready": True})
+    connection.settimeout(None)
+    stream = connection.makefile("rb")
+    while prefix := stream.read(4):
+        request = json.loads(stream.read(struct.unpack("<I", prefix)[0]))
+        answer = serve(request)
+        _send(connection, answer)
+        connection.settimeout(None)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), sys.argv[2])
