@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 POLL_SECONDS = 0.05
 
+SETUP = "PARITY_CHILD_SETUP"
+"""Environment variable that names a `module:function` to run in a child before it serves."""
+
 
 class WorkerError(RuntimeError):
     """The child did not answer: it died, ran out of time or of memory."""
@@ -151,8 +154,9 @@ def _serve(descriptor: int, service: str) -> None:
     """Answer requests until the parent goes away."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the parent (PR_SET_PDEATHSIG)
     connection = socket.socket(fileno=descriptor)
-    module, _, function = service.partition(":")
-    serve = getattr(importlib.import_module(module), function)
+    if setup := os.environ.get(SETUP):
+        _named(setup)()
+    serve = _named(service)
     _send(connection, {"ready": True})
     connection.settimeout(None)
     stream = connection.makefile("rb")
@@ -161,6 +165,11 @@ def _serve(descriptor: int, service: str) -> None:
         answer = serve(request)
         _send(connection, answer)
         connection.settimeout(None)
+
+
+def _named(path: str) -> Any:
+    module, _, function = path.partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 if __name__ == "__main__":
