@@ -26,10 +26,13 @@ class Metrics:
     dtype: str
     elements: int
     largest_error: float
-    budget_there: float
     ratio: float
     """Largest error ÷ budget over the elements; at most 1 where it passes."""
     worst_index: tuple[int, ...]
+    """Where that ratio is, with the error, the budget and the error in ulps there."""
+    worst_error: float
+    worst_budget: float
+    worst_ulps: float
     largest_ulps: float
     bit_equal: float
     row_ratio: float
@@ -204,8 +207,8 @@ def compare_numbers(name: str, got: Tensor, exact: Tensor, budget: Budget) -> tu
     ulps = torch.where(finite & torch.isfinite(value), (value - nearest).abs() / spacing, 0.0)
     metrics = Metrics(
         output=name, dtype=DTYPE_NAMES[dtype], elements=exact.numel(), largest_error=float(error.max()),
-        budget_there=float(budget.allowed.flatten()[worst]), ratio=float(ratio.flatten()[worst]), worst_index=place,
-        largest_ulps=float(ulps.max()), bit_equal=float(same_bits(got, nearest.to(dtype)).double().mean()),
+        ratio=float(ratio[place]), worst_index=place, worst_error=float(error[place]),
+        worst_budget=float(budget.allowed[place]), worst_ulps=float(ulps[place]), largest_ulps=float(ulps.max()), bit_equal=float(same_bits(got, nearest.to(dtype)).double().mean()),
         row_ratio=float(_shares(rows, budget.row_limit).max()), bias=bias, bias_ratio=bias_ratio,
         median_budget_ulps=float((budget.allowed / spacing).median()),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -179,11 +178,6 @@ def _described(one: Implementation) -> dict[str, Any]:
         "batch_invariant": one.batch_invariant, "deterministic": one.deterministic,
         "capturable": one.capturable, "configurations": list(one.configurations),
     }  # fmt: skip
-
-
-def source_hash(implementation: Implementation) -> str:
-    """SHA-256 of the file that holds the implementation: which code a verdict is about."""
-    return hashlib.sha256(Path(inspect.getfile(implementation.call)).read_bytes()).hexdigest()[:16]
 
 
 def environment(device: str) -> dict[str, Any]:

@@ -132,16 +132,18 @@ def _operators(selection: Selection) -> list[Operator]:
 
 
 def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
-    chosen = [c for c in selection.candidates or builtin() if c.declared.operator == operator.name]
-    if selection.implementation is not None:
-        known = {c.declared.name for c in selection.candidates or builtin()}
-        if selection.implementation not in known:
-            raise UnknownNameError(f"unknown implementation {selection.implementation!r}; {nearest(selection.implementation, sorted(known))}")
-        chosen = [c for c in chosen if c.declared.name == selection.implementation]
+    asked = selection.implementation
+    known = sorted({c.declared.name for c in selection.candidates or builtin()})
+    if asked is not None and asked not in known:
+        raise UnknownNameError(f"unknown implementation {asked!r}; {nearest(asked, known)}")
+    chosen = [c for c in selection.candidates or builtin() if c.declared.operator == operator.name and asked in (None, c.declared.name)]
     placed = [(candidate, target) for candidate in chosen if (target := place(candidate, selection.target))]
-    for group, case in _cases(operator, selection):
+    for group, case in _cases(operator, selection) if selection.law in (None, "none") else ():
         for candidate, target in placed:
-            yield from _of_case(operator, group, case, candidate, target, selection)
+            yield from _numbers(Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection)
+    for case in _law_cases(operator, selection):
+        for candidate, target in placed:
+            yield from _laws(Check(case, "laws", "smoke", operator, candidate, target, selection.configuration), selection)
 
 
 def place(candidate: Candidate, asked: str | None) -> Target | None:
@@ -164,25 +166,29 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
         yield group, case if selection.seed is None else replace(case, seed=selection.seed)
 
 
-def _of_case(
-    operator: Operator, group: CaseGroup, case: Case, candidate: Candidate, target: Target, selection: Selection
-) -> Iterator[Check]:
-    declared = candidate.declared
-    asked = selection.configuration
-    if asked is not None and asked not in declared.configurations:
-        raise UnknownNameError(f"{declared.name} of {operator.name} has no configuration {asked!r}; {nearest(asked, declared.configurations)}")
-    plain = Check(case, group.name, group.suite, operator, candidate, target, asked)
-    if selection.law in (None, "none"):
-        yield plain
-        if asked is None and selection.suite != "smoke" and selection.case is None:
-            yield from (replace(plain, configuration=name) for name in declared.configurations)
-    for law in operator.laws:
-        wanted = case in operator.law_cases or selection.case is not None
-        if wanted and law.applies(case) and selection.law in (None, law.name) and _promises(declared, law):
+def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
+    if selection.law not in {None, "none", *(law.name for law in operator.laws)}:
+        raise UnknownNameError(f"unknown law {selection.law!r} of {operator.name}; {nearest(str(selection.law), [law.name for law in operator.laws])}")
+    if selection.case is not None:
+        return (parse_case(selection.case),) if selection.law else ()
+    return operator.law_cases if selection.seed is None else tuple(replace(case, seed=selection.seed) for case in operator.law_cases)
+
+
+def _numbers(plain: Check, selection: Selection) -> Iterator[Check]:
+    """The check itself and, in larger suites, each tuning configuration alone."""
+    declared = plain.candidate.declared
+    if plain.configuration is not None and plain.configuration not in declared.configurations:
+        raise UnknownNameError(f"{declared.name} of {plain.operator.name} has no configuration {plain.configuration!r}; {nearest(plain.configuration, declared.configurations)}")
+    yield plain
+    if plain.configuration is None and selection.suite != "smoke" and selection.case is None:
+        yield from (replace(plain, configuration=name) for name in declared.configurations)
+
+
+def _laws(plain: Check, selection: Selection) -> Iterator[Check]:
+    """Each law that the case obeys and the implementation promises."""
+    for law in plain.operator.laws:
+        if law.applies(plain.case) and selection.law in (None, law.name) and _promises(plain.candidate.declared, law):
             yield replace(plain, law=law)
-    known = {law.name for law in operator.laws}
-    if selection.law not in {None, "none", *known}:
-        raise UnknownNameError(f"unknown law {selection.law!r}; {nearest(selection.law or '', known)}")
 
 
 def _promises(declared: Implementation, law: Law) -> bool:

@@ -31,10 +31,12 @@ class OutputRecord(Strict):
     dtype: str
     elements: int
     largest_error: float
-    budget_there: float = Field(description="Budget of the element with the largest error ÷ budget")
     ratio: float = Field(description="Largest error ÷ budget; at most 1 where it passes")
-    worst_index: list[int]
-    largest_ulps: float = Field(description="Largest distance to the exact result rounded once, ulps of the dtype")
+    worst_index: list[int] = Field(description="The element with that ratio")
+    worst_error: float
+    worst_budget: float
+    worst_ulps: float = Field(description="Its distance to the exact result rounded once, ulps of the dtype")
+    largest_ulps: float = Field(description="The largest such distance; large where a result is near zero by cancellation")
     bit_equal: float = Field(description="Share of elements equal to the exact result rounded once")
     row_ratio: float = Field(description="Largest row score ÷ its limit")
     bias: float = Field(description="Mean of signed error ÷ spread")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import itertools
 import subprocess
 import tempfile
@@ -19,7 +21,6 @@ from torch import Tensor
 from fused.boundary import Implementation
 from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
 from verification.comparison import Comparison, Observed, compare, named, same_bits
-from verification.execution import source_hash
 from verification.operator import Arguments, Case, Finding, Operator, Outputs
 from verification.plan import Candidate, Check
 from verification.records import BudgetRecord, Environment, OutputRecord, Record, now
@@ -30,6 +31,8 @@ from verification.worker import ROOT, Worker, WorkerError
 
 SERVICE = "verification.execution:serve"
 REMEMBERED = 4
+VERDICTS = {"unsupported": "unsupported", "structure": "failed", "guard": "failed"}
+"""Verdict of a run that gave nothing to compare, by kind of problem; any other is an error."""
 
 
 class Problem(Exception):
@@ -72,7 +75,7 @@ class Session:
         try:
             run.law() if check.law else run.numbers()
         except Problem as problem:
-            run.verdict = {"unsupported": "unsupported", "structure": "failed"}.get(problem.kind, "error")
+            run.verdict = VERDICTS.get(problem.kind, "error")
             run.kind = None if run.verdict == "unsupported" else problem.kind
             run.findings = [str(problem)]
         record = run.record(time.monotonic() - started)
@@ -202,7 +205,6 @@ class _Running:
 
     def record(self, seconds: float) -> Record:
         check, declared = self.check, self.check.candidate.declared
-        builtin = check.candidate.source == "builtin"
         return Record(
             check=check.id, case=check.case.id, group=check.group, suite=check.suite, operator=check.operator.name,
             implementation=declared.name, variant=declared.variant, target=check.target.name,
@@ -211,7 +213,7 @@ class _Running:
             outputs=[OutputRecord(**{**asdict(m), "worst_index": list(m.worst_index)}) for m in self.comparison.metrics],
             modes=self.modes, budget=_provenance(self.golden),
             environment=Environment(**self.environment) if self.environment else None,
-            source_hash=source_hash(declared) if builtin else _file_hash(check.candidate.source),
+            source_hash=current_hash(check),
             commit=commit(), command=check.command, seconds=round(seconds, 3), date=now(),
         )  # fmt: skip
 
@@ -234,6 +236,8 @@ class _LawContext:
         """Results by name; in-place arguments as they are afterwards."""
         observed, answer = self._running.session.execute(self._running.check, arguments)
         self._running.environment = answer["environment"]
+        if touched := [*observed.damages, *(f"{name} was changed" for name in observed.changed_inputs)]:
+            raise Problem("guard", "; ".join(touched))
         returned = [o.name for o in self.operator.outputs if o.argument is None]
         if len(returned) != len(observed.results):
             raise Problem("structure", f"returned {len(observed.results)} tensors; expected {len(returned)}")
@@ -277,10 +281,10 @@ def _never(*_: Any, **__: Any) -> Any:
     raise AssertionError("candidate code runs only in a child")
 
 
-def _file_hash(source: str) -> str | None:
-    import hashlib
-
-    path = Path(source)
+def current_hash(check: Check) -> str | None:
+    """SHA-256 of the file that holds the implementation: which code a verdict is about."""
+    builtin = check.candidate.source == "builtin"
+    path = Path(inspect.getfile(check.candidate.declared.call) if builtin else check.candidate.source)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 

@@ -117,7 +117,7 @@ OPERATOR = Operator(
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
-    law_cases=(case(rows=9, hidden=1024, blocks=4, write=True), case(rows=16)),
+    law_cases=(case(rows=9, hidden=1024, blocks=4, write=True), case(rows=16, blocks=7)),
     weights=("score_weight", "output_norm_weight"),
     in_place=("prefix", "blocks"),
     variants=VARIANTS,
@@ -135,7 +135,7 @@ OPERATOR = Operator(
             "eps": lambda a: 10.0,
             "output_eps": lambda a: 10.0,
             "block_write_index": lambda a: -1 if a["block_write_index"] >= 0 else a["num_blocks"],
-        } | {}),
+        }),
         storage_order("blocks", {"block-major": block_major, "row-padded": row_padded}),
         equivalence(
             "in_place_is_out_of_place", "Adding the delta beforehand gives the same bits as adding it inside.",

@@ -1,0 +1,1 @@
+pytest_plugins = ["verification.pytest_plugin"]

@@ -1,0 +1,319 @@
+"""The program `parity`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from verification.installation import intruder
+
+if TYPE_CHECKING:
+    from verification.campaign import Outcome
+    from verification.plan import Check, Selection
+    from verification.records import Record
+    from verification.runner import Session
+
+USAGE, MISSING, INTERRUPTED = 2, 3, 130
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Is the fused kernel the same function as the reference, within an error that we can defend?")
+report_app = typer.Typer(no_args_is_help=True, help="Reports of recorded runs.")
+app.add_typer(report_app, name="report")
+out = Console(width=None if sys.stdout.isatty() else 140)
+
+
+class UsageError(ValueError):
+    """Words on the command line that do not fit together."""
+
+
+
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON too.")]
+CandidateFile = Annotated[Path | None, typer.Option("--candidate", metavar="FILE.py", help="A kernel of yours, in one file. It is code, and it runs (in a child process).")]
+TargetName = Annotated[str | None, typer.Option("--target", help="Where to run: cpu, interpreter, cuda, hip. Default: the best one here.")]
+ImplementationName = Annotated[str | None, typer.Option("--implementation", help="Only this implementation.")]
+Seconds = Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds that one call may take.")]
+Memory = Annotated[float | None, typer.Option("--memory", min=0.1, help="GiB that a child may use.")]
+
+
+@app.command("list")
+def list_all(json: Json = None) -> None:
+    """Operators with their implementations, cases, laws and variants; targets."""
+    from verification.operator import SUITES, operators
+    from verification.plan import builtin
+    from verification.targets import targets
+
+    listed: dict[str, Any] = {"operators": {}, "targets": {}}
+    table = Table("operator", "implementations", *[f"{suite} cases" for suite in SUITES], "laws", "variants")
+    for name, operator in operators().items():
+        names = [c.declared.name for c in builtin() if c.declared.operator == name]
+        counts = [sum(1 for _ in operator.cases(suite)) for suite in SUITES]
+        laws, variants = [law.name for law in operator.laws], [v.name for v in operator.variants]
+        table.add_row(name, "\n".join(names), *map(str, counts), "\n".join(laws), "\n".join(variants))
+        listed["operators"][name] = {"implementations": names, "cases": dict(zip(SUITES, counts, strict=True)), "laws": laws, "variants": variants}
+    out.print(table)
+    places = Table("target", "here", "what it is, or why it is missing")
+    for target in targets().values():
+        missing = target.missing()
+        places.add_row(target.name, "no" if missing else "yes", missing or target.describes)
+        listed["targets"][target.name] = missing
+    out.print(places)
+    _write_json(json, {"command": "list", **listed})
+
+
+@app.command()
+def verify(
+    operators: Annotated[list[str] | None, typer.Argument(help="Only these operators.")] = None,
+    target: TargetName = None,
+    implementation: ImplementationName = None,
+    candidate: CandidateFile = None,
+    suite: Annotated[str, typer.Option(help="smoke, full or nightly.")] = "smoke",
+    seed: Annotated[int | None, typer.Option(min=0, help="Replace the seed of every case.")] = None,
+    case: Annotated[str | None, typer.Option(metavar="ID", help="Only this case, listed or not.")] = None,
+    law: Annotated[str | None, typer.Option(help="Only this law; `none` for numbers alone.")] = None,
+    configuration: Annotated[str | None, typer.Option(help="Force one tuning configuration.")] = None,
+    require_target: Annotated[str | None, typer.Option(help="Exit 3 unless this target is here.")] = None,
+    identify_variant: Annotated[bool, typer.Option("--identify-variant", help="Say which contract variant each implementation follows.")] = False,
+    derive_budgets: Annotated[bool, typer.Option("--derive-budgets", help="Rewrite the provenance file of budgets.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why budgets may widen.")] = None,
+    shard: Annotated[str | None, typer.Option(metavar="i/n", help="Every n-th check, from the i-th.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run recorded there.")] = None,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write records.jsonl and report.md there.")] = None,
+    timeout: Seconds = None,
+    memory: Memory = None,
+    json: Json = None,
+) -> None:
+    """Check implementations against the reference: numbers, structure, memory, laws."""
+    from verification import campaign, plan
+
+    if require_target:
+        plan.usable(require_target)
+    if resume and not (resume / campaign.RECORDS).exists():
+        raise UsageError(f"--resume {resume}: there is no {campaign.RECORDS} in it")
+    folder = resume or report
+    file = campaign.prepared_folder(folder, resume=resume is not None)
+    with _session(timeout, memory) as session:
+        selection = plan.Selection(
+            tuple(operators or ()), suite, target, implementation, _declared(session, candidate), case, seed, law, configuration
+        )
+        checks = plan.shard(plan.build(selection), shard)
+        if identify_variant:
+            _identify(session, checks)
+            return
+        done = campaign.already_done(resume, checks) if resume else []
+        outcome = campaign.run(checks, session, selection, file=file, done=done, whole=shard is None)
+    _show(outcome)
+    if folder:
+        _write_report(folder, outcome)
+    code = outcome.exit_code
+    if derive_budgets and code == 0:
+        _derive(outcome.records, reason)
+    _write_records(json, "verify", outcome.records, code, planned=outcome.planned, complaints=outcome.complaints)
+    raise typer.Exit(code)
+
+
+@app.command()
+def shrink(
+    case: Annotated[str, typer.Argument(help="The id of a case that fails.")],
+    implementation: ImplementationName = None,
+    target: TargetName = None,
+    candidate: CandidateFile = None,
+    law: Annotated[str | None, typer.Option(help="The law that fails; otherwise its numbers.")] = None,
+    timeout: Seconds = None,
+    memory: Memory = None,
+    json: Json = None,
+) -> None:
+    """Find the smallest case that still fails in the same way."""
+    from verification import plan
+    from verification.shrinking import shrink as shrunk
+
+    with _session(timeout, memory) as session:
+        selection = plan.Selection(target=target, implementation=implementation, candidates=_declared(session, candidate), case=case, law=law or "none")
+        for check in plan.build(selection):
+            record = session.run(check)
+            if record.verdict in ("failed", "error"):
+                break
+        else:
+            out.print(f"{case} does not fail: there is nothing to shrink")
+            raise typer.Exit(USAGE)
+        smallest, record, trials = shrunk(session, check, record)
+    out.print(f"[bold]{smallest.case.id}[/bold] still fails after {trials} trials: {record.kind}", highlight=False)
+    _print_findings(record)
+    _write_records(json, "shrink", [record], 0, trials=trials)
+
+
+@app.command()
+def doctor(json: Json = None) -> None:
+    """What this machine has, what will run, what cannot, and why."""
+    from verification.doctor import examine
+
+    found = examine()
+    table = Table("what", "", "says")
+    for finding in found:
+        table.add_row(finding.what, "[green]ok[/green]" if finding.well else "[yellow]no[/yellow]", finding.says)
+    out.print(table)
+    _write_json(json, {"command": "doctor", "findings": [vars(f) for f in found]})
+
+
+@report_app.command("render")
+def report_render(folder: Annotated[Path, typer.Argument(help="A folder that holds records.jsonl.")], json: Json = None) -> None:
+    """Write report.md anew from the records of a folder."""
+    from verification.campaign import RECORDS, Outcome
+    from verification.records import read_records
+
+    if not (folder / RECORDS).exists():
+        raise UsageError(f"{folder}: there is no {RECORDS} in it")
+    records = read_records(folder / RECORDS)
+    _write_report(folder, Outcome(records, planned=len(records)))
+    _write_records(json, "report render", records, 0)
+
+
+def _session(seconds: float | None, memory: float | None) -> Session:
+    from verification.runner import Session
+    from verification.waivers import Waivers
+
+    return Session(Waivers.read(), seconds, None if memory is None else int(memory * 2**30))
+
+
+def _declared(session: Session, candidate: Path | None) -> Any:
+    from verification.runner import Problem
+
+    if candidate is None:
+        return ()
+    if not candidate.is_file():
+        raise UsageError(f"--candidate {candidate}: there is no such file")
+    try:
+        return session.declared(candidate.resolve())
+    except Problem as problem:
+        out.print(f"[red]error ({problem.kind})[/red]: {problem}", highlight=False, markup=True)
+        raise typer.Exit(1) from None
+
+
+def _identify(session: Session, checks: list[Check]) -> None:
+    from verification.runner import Problem
+    from verification.variants import identify
+
+    by_implementation: dict[tuple[str, str, str], list[Check]] = {}
+    for check in checks:
+        key = (check.operator.name, check.candidate.declared.name, check.target.name)
+        by_implementation.setdefault(key, []).append(check)
+    for (operator, name, target), mine in by_implementation.items():
+        try:
+            table = identify(session, mine)
+        except Problem as problem:
+            out.print(f"{operator} {name}@{target}: {problem.kind}: {problem}", highlight=False, markup=False)
+            raise typer.Exit(1) from None
+        shown = Table("variant", "cases failed", "bit-equal", "what it is", title=f"{operator}: {name}@{target} declares {mine[0].candidate.declared.variant}")
+        for row in table:
+            shown.add_row(row.variant.name, f"{row.failed} of {row.cases}", f"{row.share:.2%}", row.variant.description)
+        out.print(shown)
+
+
+def _derive(records: list[Record], reason: str | None) -> None:
+    from verification.provenance import FILE, WideningError, rewrite
+
+    try:
+        rewrite(records, reason)
+    except WideningError as error:
+        raise UsageError(str(error)) from None
+    out.print(f"wrote {FILE.name}")
+
+
+def _show(outcome: Outcome) -> None:
+    from verification.report.summary import margins
+
+    table = Table("operator", "implementation", "passed", "failed", "error", "waived", "unsupported", "budget ÷ largest error")
+    room = {(m.operator.partition(".")[0], m.dtype, m.implementation, m.target): m for m in margins(outcome.records)}
+    for key in dict.fromkeys((r.operator, r.implementation, r.target) for r in outcome.records):
+        mine = [r for r in outcome.records if (r.operator, r.implementation, r.target) == key]
+        counts = [sum(r.verdict == v for r in mine) for v in ("passed", "failed", "error", "waived", "unsupported")]
+        least = [f"{dtype} {f'{m.least:.2f}' if m.least else 'exact'}" for (op, dtype, i, t), m in room.items() if (op, i, t) == key]
+        style = "red" if counts[1] or counts[2] else None
+        table.add_row(key[0], f"{key[1]}@{key[2]}", *map(str, counts), ", ".join(dict.fromkeys(least)) or "–", style=style)
+    out.print(table)
+    for record in [r for r in outcome.records if r.verdict in ("failed", "error")][:10]:
+        out.print(f"[red]{record.verdict}[/red] ({record.kind}) {record.check}", highlight=False)
+        _print_findings(record)
+    for complaint in outcome.complaints:
+        out.print(f"[red]{complaint}[/red]", highlight=False)
+    if outcome.interrupted:
+        out.print(f"interrupted: {len(outcome.records)} of {outcome.planned} checks are done; --resume DIR goes on")
+
+
+def _print_findings(record: Record) -> None:
+    for finding in record.findings:
+        out.print(f"  {finding}", highlight=False, markup=False)
+    out.print(f"  repeat: {record.command}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _write_report(folder: Path, outcome: Outcome) -> None:
+    from verification.records import write_whole
+    from verification.report.markdown import render
+
+    write_whole(folder / "report.md", render(outcome.records, outcome.complaints, interrupted=outcome.interrupted, planned=outcome.planned))
+    out.print(f"report: {folder / 'report.md'}", highlight=False)
+
+
+def _write_records(path: Path | None, command: str, records: list[Record], code: int, **more: Any) -> None:
+    from verification.records import write_summary
+
+    if path is not None:
+        write_summary(path, command, records, code, **more)
+
+
+def _write_json(path: Path | None, content: dict[str, Any]) -> None:
+    import json
+
+    from verification.records import write_whole
+
+    if path is not None:
+        write_whole(path, json.dumps(content, indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the program; every refusal is one line and an exit code."""
+    if complaint := intruder():
+        print(f"parity: {complaint}", file=sys.stderr)
+        sys.exit(USAGE)
+    sys.exit(_run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    try:
+        code = app(arguments, prog_name="parity", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except (KeyboardInterrupt, typer.Abort):
+        print("parity: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away: nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if show := getattr(error, "show", None):  # the command line's own complaints
+            show()
+            return USAGE
+        refusal = _refusal(error)
+        if refusal is None:
+            raise
+        print(f"parity: {error}", file=sys.stderr)
+        return refusal
+
+
+def _refusal(error: Exception) -> int | None:
+    """The exit code of an error that a user can act on; None for a defect of ours."""
+    from verification.campaign import UnwritableError
+    from verification.operator import UnknownNameError
+    from verification.plan import MissingTargetError
+    from verification.records import BadRecordsError
+    from verification.waivers import BadLedgerError
+
+    if isinstance(error, MissingTargetError):
+        return MISSING
+    if isinstance(error, UsageError | UnknownNameError | UnwritableError | BadRecordsError | BadLedgerError | OSError):
+        return USAGE
+    return None

@@ -1,0 +1,1 @@
+"""What people read: the tolerance report of a run."""

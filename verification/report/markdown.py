@@ -1,0 +1,120 @@
+"""The tolerance report as Markdown: whether it may land, why not, and the command that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from verification.records import Record
+from verification.report.summary import BAD, Margin, Row, margins, rows
+
+MOST_FAILURES = 12
+
+
+def render(records: list[Record], complaints: Iterable[str] = (), *, interrupted: bool = False, planned: int | None = None) -> str:
+    """The whole report."""
+    return "\n".join(_report(records, list(complaints), interrupted, planned)) + "\n"
+
+
+def _report(records: list[Record], complaints: list[str], interrupted: bool, planned: int | None) -> Iterator[str]:
+    bad = [r for r in records if r.verdict in BAD]
+    yield "# Tolerance report"
+    yield ""
+    yield _headline(records, bad, complaints, interrupted, planned)
+    yield ""
+    yield from (f"- {complaint}" for complaint in complaints)
+    yield from _where(records)
+    if bad:
+        yield from _failures(bad)
+    yield from _table(rows(records))
+    yield from _margins(margins(records))
+    yield from _unsupported(records)
+    yield from _method(records)
+
+
+def _headline(records: list[Record], bad: list[Record], complaints: list[str], interrupted: bool, planned: int | None) -> str:
+    counts = ", ".join(f"{n} {v}" for v in ("passed", "failed", "error", "waived", "unsupported") if (n := sum(r.verdict == v for r in records)))
+    if interrupted:
+        return f"**INTERRUPTED: no verdict.** {len(records)} of {planned} checks done: {counts}."
+    executed = [r for r in records if r.verdict != "unsupported"]
+    if bad or complaints:
+        first = f" First: {bad[0].kind} in `{bad[0].check}`." if bad else f" {complaints[0]}"
+        return f"**MAY NOT LAND.** {counts}.{first}"
+    if not executed:
+        return f"**NOTHING RAN: no verdict.** {counts or 'no records'}."
+    return f"**MAY LAND.** {counts}."
+
+
+def _where(records: list[Record]) -> Iterator[str]:
+    places = {(r.target, r.claim, r.environment.device, r.environment.architecture, r.environment.torch, r.environment.triton) for r in records if r.environment}
+    for target, claim, device, architecture, torch, triton in sorted(places):
+        yield f"- Target `{target}` ({claim}): {device}, {architecture}, torch {torch}, triton {triton}"
+    yield f"- Commit {', '.join(sorted({r.commit for r in records})) or 'unknown'}; suites {', '.join(sorted({r.suite for r in records}))}"
+    yield ""
+
+
+def _failures(bad: list[Record]) -> Iterator[str]:
+    yield "## Failures"
+    yield ""
+    for record in bad[:MOST_FAILURES]:
+        yield f"### {record.kind}: `{record.check}`"
+        yield ""
+        yield from (f"- {finding}" for finding in record.findings)
+        yield ""
+        yield "```sh"
+        yield record.command
+        yield "```"
+        yield ""
+    if len(bad) > MOST_FAILURES:
+        yield f"… and {len(bad) - MOST_FAILURES} more, in records.jsonl."
+        yield ""
+
+
+def _table(table: list[Row]) -> Iterator[str]:
+    yield "## Operators"
+    yield ""
+    yield "| operator | case group | implementation | verdict | worst error | its budget | error ÷ budget | ulps | bias ÷ limit | variant | worst case |"
+    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|---|"
+    for row in table:
+        yield f"| {row.operator} | {row.group} | {row.implementation}@{row.target} | {row.verdict} | {_numbers(row)} | {row.variant} | `{row.shown.case}` |"
+    yield ""
+    yield "To repeat a case: `parity verify --case CASE --implementation NAME --target TARGET`."
+    yield ""
+
+
+def _numbers(row: Row) -> str:
+    if row.worst is None:
+        return " | ".join(["–"] * 5)
+    _, output = row.worst
+    leanings = [o.bias_ratio for r in row.records for o in r.outputs if o.bias_ratio is not None]
+    bias = f"{max(leanings):.2f}" if leanings else "–"
+    return f"{output.worst_error:.3g} | {output.worst_budget:.3g} | {output.ratio:.3f} | {output.worst_ulps:.2g} | {bias}"
+
+
+def _margins(table: list[Margin]) -> Iterator[str]:
+    yield "## Room: budget ÷ largest error"
+    yield ""
+    yield "| output | dtype | implementation | least room | ulps there | bit-equal to the exact result rounded once |"
+    yield "|---|---|---|---:|---:|---:|"
+    for m in table:
+        room = f"{m.least:.2f}" if m.least else "exact"
+        yield f"| {m.operator} | {m.dtype} | {m.implementation}@{m.target} | {room} | {m.ulps:.3g} | {sum(m.bit_equal) / len(m.bit_equal):.2%} |"
+    yield ""
+
+
+def _unsupported(records: list[Record]) -> Iterator[str]:
+    refused: dict[tuple[str, str], int] = {}
+    for r in records:
+        if r.verdict in ("unsupported", "waived"):
+            key = (f"{r.operator} {r.implementation}@{r.target}", r.waiver or "; ".join(r.findings))
+            refused[key] = refused.get(key, 0) + 1
+    if refused:
+        yield "## Not judged"
+        yield ""
+        yield from (f"- {count} × {what}: {why}" for (what, why), count in sorted(refused.items()))
+        yield ""
+
+
+def _method(records: list[Record]) -> Iterator[str]:
+    budgets = {(b.formula, b.false_alarm) for r in records if (b := r.budget)}
+    for formula, rate in sorted(budgets):
+        yield f"Budgets: {formula}; stated false-alarm rate {rate:g} a comparison. No output of a kernel under test has a part in them."

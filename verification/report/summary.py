@@ -1,0 +1,86 @@
+"""Records reduced to rows: operator × case group × implementation, and margins by dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from verification.records import OutputRecord, Record
+
+BAD = ("failed", "error")
+
+
+@dataclass
+class Row:
+    """One operator, group and implementation on one target."""
+
+    operator: str
+    group: str
+    implementation: str
+    target: str
+    variant: str
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """The worst verdict, with its kind, and how many of how many."""
+        bad = [r for r in self.records if r.verdict in BAD]
+        if bad:
+            kinds = ", ".join(sorted({r.kind or r.verdict for r in bad}))
+            return f"{len(bad)} of {len(self.records)} failed: {kinds}"
+        counts = {v: sum(r.verdict == v for r in self.records) for v in ("passed", "waived", "unsupported")}
+        return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+    @property
+    def worst(self) -> tuple[Record, OutputRecord] | None:
+        """The record and output with the largest error ÷ budget."""
+        pairs = [(r, o) for r in self.records for o in r.outputs]
+        return max(pairs, key=lambda pair: pair[1].ratio, default=None)
+
+    @property
+    def shown(self) -> Record:
+        """The record to repeat: a failed one, else the one nearest its budget."""
+        bad = [r for r in self.records if r.verdict in BAD]
+        return bad[0] if bad else self.worst[0] if self.worst else self.records[0]
+
+
+def rows(records: Iterable[Record]) -> list[Row]:
+    """Rows in order of operator, implementation and group; laws are a group of their own."""
+    table: dict[tuple[str, ...], Row] = {}
+    for r in records:
+        key = (r.operator, f"law: {r.law}" if r.law else r.group, r.implementation, r.target, r.variant)
+        table.setdefault(key, Row(*key)).records.append(r)
+    return sorted(table.values(), key=lambda row: (row.operator, row.implementation, row.target, row.group.startswith("law: ")))
+
+
+@dataclass
+class Margin:
+    """How much room an implementation leaves: budget ÷ largest error."""
+
+    operator: str
+    dtype: str
+    implementation: str
+    target: str
+    ratios: list[float] = field(default_factory=list)
+    bit_equal: list[float] = field(default_factory=list)
+    ulps: float = 0.0
+
+    @property
+    def least(self) -> float | None:
+        """Budget ÷ largest error where it is least; None where every result is exact."""
+        worst = max(self.ratios)
+        return 1 / worst if worst else None
+
+
+def margins(records: Iterable[Record]) -> list[Margin]:
+    """One line an operator, dtype, implementation and target."""
+    table: dict[tuple[str, ...], Margin] = {}
+    for r in records:
+        for o in r.outputs:
+            key = (f"{r.operator}.{o.output}", o.dtype, r.implementation, r.target)
+            margin = table.setdefault(key, Margin(*key))
+            if o.ratio >= max(margin.ratios, default=0.0):
+                margin.ulps = o.worst_ulps
+            margin.ratios.append(o.ratio)
+            margin.bit_equal.append(o.bit_equal)
+    return sorted(table.values(), key=lambda m: (m.operator, m.implementation, m.target))
