@@ -29,6 +29,7 @@ def attention_residual_kernel(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH)
     inside = column < width
+    zero = row * 0  # 64 bits wide, so that no product with a block's stride wraps
     blocks_row = blocks_ptr + row * block_row_stride + column
 
     prefix = tl.load(prefix_ptr + row * prefix_stride + column, mask=inside, other=0.0).to(tl.float32)
@@ -38,7 +39,7 @@ def attention_residual_kernel(
     if HAS_DELTA:
         tl.store(prefix_ptr + row * prefix_stride + column, stored, mask=inside)
     if WRITE:
-        tl.store(blocks_row + write_index.to(tl.int64) * block_stride, stored, mask=inside)
+        tl.store(blocks_row + (zero + write_index) * block_stride, stored, mask=inside)
     if ROUND_PREFIX:
         prefix = stored.to(tl.float32)
 
@@ -48,7 +49,7 @@ def attention_residual_kernel(
     total = 1.0
     mix = prefix
     for block in tl.static_range(BLOCKS):
-        candidate = tl.load(blocks_row + block * block_stride, mask=inside, other=0.0).to(tl.float32)
+        candidate = tl.load(blocks_row + (zero + block) * block_stride, mask=inside, other=0.0).to(tl.float32)
         score = scored(candidate, score_weight, width, eps)
         new_largest = tl.maximum(largest, score, propagate_nan=tl.PropagateNan.ALL)
         kept, added = tl.exp(largest - new_largest), tl.exp(score - new_largest)

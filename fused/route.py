@@ -107,7 +107,7 @@ def choose_experts(
         weights = tl.where(lane == slot, tl.sum(tl.sum(tl.where(taken, score, 0.0), axis=1), axis=0), weights)
         waiting = tl.where(taken, -0x8000000000000000, waiting)
     if RENORMALIZE:
-        weights = weights / (tl.sum(weights, axis=0) + 1e-20)
+        weights = tl.div_rn(weights, tl.zeros_like(weights) + (tl.sum(weights, axis=0) + 1e-20))
     if MAPPED:
         ids = tl.load(map_ptr + ids, mask=lane < TOP_K, other=0).to(tl.int32)
     return ids, weights * scaling_factor

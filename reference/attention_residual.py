@@ -74,7 +74,7 @@ def mix_candidates(candidates: Tensor, score_weight: Tensor, eps: float, numeric
     shifted = score - score.amax(-1, keepdim=True)
     mass = numerics.apply("exponential", torch.exp, shifted)
     total = numerics.sum("mass_sum", mass, -1, keepdim=True)
-    probability = numerics.computed("probability", mass / total)
+    probability = numerics.divide("probability", mass, total)
     return numerics.sum("mix_sum", probability[..., None] * candidates, 1)
 
 

@@ -30,7 +30,7 @@ STRATA = 16
 """Runs over which the shifts of a rounding point are spread evenly."""
 
 FUNCTION_ULPS = 2.0
-"""What an elementary function on a GPU may be off by, in fp32 ulps of its result."""
+"""What an elementary function, or a division, on a GPU may be off by, in fp32 ulps of its result."""
 
 
 @dataclass(frozen=True)
@@ -135,13 +135,15 @@ class Numerics:
     def apply(self, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """function(x) as fp32 hardware gives it: at a once-rounded argument, within 2 ulps."""
         if self.mode == "perturbed":
-            y = function(x * (1 + self._uniform(f"{name}.argument", x, 1.0) * UNIT_FP32))
-            moved = y + self._uniform(name, y, FUNCTION_ULPS) * _spacing(y)
-            # At 0 and at the ends of the range functions are exact: sigmoid(+Inf) is 1.
-            y = torch.where(torch.isfinite(x) & torch.isfinite(y) & (y != 0), moved, y)
+            y = self._approximate(name, function(x * (1 + self._uniform(f"{name}.argument", x, 1.0) * UNIT_FP32)))
         else:
             y = function(x)
         return self.note(name, y)
+
+    def divide(self, name: str, a: Tensor, b: Tensor) -> Tensor:
+        """a ÷ b as fast fp32 division gives it, or a product with a reciprocal: within 2 ulps."""
+        quotient = a / b
+        return self.note(name, self._approximate(name, quotient) if self.mode == "perturbed" else quotient)
 
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms as fp32 accumulation in any order gives it: ± u·√(n−1)·‖terms‖₂."""
@@ -185,6 +187,11 @@ class Numerics:
     def _uniform(self, name: str, like: Tensor, bound: float) -> Tensor:
         noise = torch.rand(like.shape, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
         return ((2 * noise - 1) * bound).to(like.device)
+
+    def _approximate(self, name: str, y: Tensor) -> Tensor:
+        # At 0 and at the ends of the range results are exact: sigmoid(−Inf) is 0.
+        moved = y + self._uniform(name, y, FUNCTION_ULPS) * _spacing(y)
+        return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 
     def _shifted(self, name: str, x: Tensor, spacing: Tensor) -> Tensor:
         upward = self._uniform(f"{name}.tie", x, 1.0) > 0

@@ -93,7 +93,7 @@ def expert_scores(logits: Tensor, score_function: str, numerics: Numerics) -> Te
     shifted = torch.where(present == largest, 0.0, present - largest)
     mass = numerics.apply("exponential", torch.exp, shifted).masked_fill(present == -torch.inf, 0.0)
     total = numerics.sum("softmax_sum", mass, -1, keepdim=True)
-    scores = numerics.computed("softmax", mass / torch.where(total == 0, 1.0, total))
+    scores = numerics.divide("softmax", mass, torch.where(total == 0, 1.0, total))
     return scores.masked_fill(missing, torch.nan)
 
 
@@ -145,5 +145,5 @@ def expert_weights(
             total = torch.where(total == 0, 1.0, total)
         else:
             total = total + DENOMINATOR_EPSILON
-        weights = numerics.computed("normalized", weights / total)
+        weights = numerics.divide("normalized", weights, total)
     return numerics.computed("scaled", weights * scaling_factor)

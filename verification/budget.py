@@ -26,6 +26,8 @@ from verification.operator import Arguments, Operator
 RUNS = 16
 FALSE_ALARM = 1e-6
 FLOOR = 0.5
+HALF_ULP = 3**0.5
+"""Half an ulp over the spread of a rounding, ulp ÷ √12: the row limit where every run was exact."""
 FORMULA = "z·σ + ½ulp; σ = max(rms of 16 perturbed runs, ½·row median in ulps); z = Φ⁻¹(1 − 1e-6 ÷ 2N)"
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def _row_limit(scores: Tensor) -> Tensor:
     shared = squares.var(0, correction=1).sqrt() / 2**0.5
     shared = torch.maximum(shared, shared.mean())
     z = float(stats.norm.isf(FALSE_ALARM / (2 * max(level.numel(), 1))))
-    return (level + shared * (z * z - 1)).clamp(min=0).sqrt()
+    limit = (level + shared * (z * z - 1)).clamp(min=0).sqrt()
+    return torch.where(level == 0, HALF_ULP, limit)
 
 
 def biases(scores: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:

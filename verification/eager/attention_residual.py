@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fused.boundary import implements
 from verification.eager.rms_norm import official_norm
@@ -28,8 +29,16 @@ def attention_residual(
         prefix.add_(delta)
     if block_write_index >= 0:
         blocks[:, block_write_index] = prefix
-    candidates = torch.cat([blocks[:, :num_blocks], prefix[:, None]], dim=1).float()
+    candidates = tiled(torch.cat([blocks[:, :num_blocks], prefix[:, None]], dim=1)).float()
     inverse_rms = torch.rsqrt(candidates.square().mean(-1) + eps)
     score = inverse_rms * (candidates * score_weight).sum(-1)
     mix = (torch.softmax(score, dim=-1)[..., None] * candidates).sum(1).to(prefix.dtype)
-    return official_norm(mix, output_norm_weight, output_eps)
+    return official_norm(mix[: len(prefix)], output_norm_weight, output_eps)
+
+
+TILE = 16
+
+
+def tiled(x: Tensor) -> Tensor:
+    """x with rows of zeros up to a tile of 16: reductions choose their order by the count of rows."""
+    return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, TILE - len(x))) if len(x) < TILE else x
