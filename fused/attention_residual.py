@@ -86,7 +86,9 @@ def supports(
     if prefix.shape[-1] > WIDEST:
         return f"H is {prefix.shape[-1]}; one tile holds {WIDEST}"
     if not -1 <= block_write_index < blocks.shape[1] or num_blocks > blocks.shape[1]:
-        return f"blocks has room for {blocks.shape[1]}; num_blocks is {num_blocks}, block_write_index {block_write_index}"
+        return (
+            f"blocks has room for {blocks.shape[1]}; num_blocks is {num_blocks}, block_write_index {block_write_index}"
+        )
     if num_blocks > MOST_BLOCKS:
         return f"num_blocks is {num_blocks}; the loop over candidates is unrolled up to {MOST_BLOCKS}"
     return None

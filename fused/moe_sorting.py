@@ -108,7 +108,9 @@ def moe_sorting_kernel(
         counts = tl.where(tl.arange(0, BINS) < experts, counts, 0)
         starts, ends = run_starts(counts, block_size)
         expert = live_experts(ids_ptr, mask_ptr, program, pairs, live_rows * TOP_K, experts, MASKED, TILE)
-        place_tile(expert, starts + earlier, weights_ptr, sorted_ids_ptr, sorted_weights_ptr, program, experts, TOP_K, TILE)
+        place_tile(
+            expert, starts + earlier, weights_ptr, sorted_ids_ptr, sorted_weights_ptr, program, experts, TOP_K, TILE
+        )
         write_runs(
             starts, ends, counts, mask_ptr, sorted_ids_ptr, sorted_expert_ids_ptr, experts,
             padding, block_size, program, tiles, MASKED, BINS,

@@ -73,7 +73,14 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return launch(x, weight, eps, two_roundings=True)
 
 
-@implements("rms_norm", name="triton_one_rounding", variant="one_rounding", supports=supports, batch_invariant=True, kernels=(rms_norm_kernel,))
+@implements(
+    "rms_norm",
+    name="triton_one_rounding",
+    variant="one_rounding",
+    supports=supports,
+    batch_invariant=True,
+    kernels=(rms_norm_kernel,),
+)
 def rms_norm_one_rounding(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """The form of production kernels: the weight is multiplied in fp32.
 

@@ -162,7 +162,14 @@ def supports(logits: Tensor, top_k: int, num_groups: int, score_function: str, *
 CONFIGURATIONS = {"warps1": 1, "warps4": 4}
 
 
-@implements("route", name="triton", supports=supports, batch_invariant=True, configurations=CONFIGURATIONS, kernels=(route_kernel,))
+@implements(
+    "route",
+    name="triton",
+    supports=supports,
+    batch_invariant=True,
+    configurations=CONFIGURATIONS,
+    kernels=(route_kernel,),
+)
 def route(
     logits: Tensor,
     correction_bias: Tensor | None = None,

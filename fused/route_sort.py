@@ -58,7 +58,9 @@ def route_sort_kernel(
             live_rows = tl.load(local_tokens_ptr).to(tl.int32)
         counts = tl.zeros([BINS], tl.int32)
         for tile in range(tiles):
-            counts += tl.histogram(live_experts(ids_ptr, mask_ptr, tile, pairs, live_rows * TOP_K, experts, MASKED, TILE), BINS)
+            counts += tl.histogram(
+                live_experts(ids_ptr, mask_ptr, tile, pairs, live_rows * TOP_K, experts, MASKED, TILE), BINS
+            )
         counts = tl.where(tl.arange(0, BINS) < experts, counts, 0)
         starts, ends = run_starts(counts, block_size)
         before = starts
@@ -79,7 +81,11 @@ def supports(
     logits: Tensor, top_k: int, num_groups: int, score_function: str, output_buffer: Tensor | None, **_: object
 ) -> str | None:
     """Why these arguments are refused, or None."""
-    return route_supports(logits, top_k, num_groups, score_function) or buffer_supported(output_buffer) or experts_supported(logits.shape[1])
+    return (
+        route_supports(logits, top_k, num_groups, score_function)
+        or buffer_supported(output_buffer)
+        or experts_supported(logits.shape[1])
+    )
 
 
 class State:

@@ -58,7 +58,7 @@ def attention_residual(
     else:
         mix = numerics.round("mix", mix, dtype)
         hidden = normalize(mix, output_norm_weight, output_eps, dtype, numerics, name="output_")
-    stored = numerics.output("prefix", updated, dtype)
+    stored = numerics.output("stored_prefix", updated, dtype)
     written = blocks.clone()
     if block_write_index >= 0:
         written[:, block_write_index] = stored.to(dtype)

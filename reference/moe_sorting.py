@@ -64,9 +64,8 @@ def moe_sorting(
     rows). Past num_valid_ids[0] nothing is specified (here: padding, 0, −1).
     Raises ValueError where an id cannot be packed. Source: AITER's moe_sorting.
     """
+    check_sorting(expert_ids, expert_weights, num_experts, block_size, expert_mask, num_local_tokens)
     rows, top_k = expert_ids.shape
-    require(rows < 1 << SLOT_SHIFT and top_k < 128, "moe_sorting", f"{rows} rows × {top_k} slots do not pack into 24 + 7 bits")
-    require_shape("moe_sorting", "expert_weights", expert_weights, (rows, top_k), "[T, k]")
     slots, blocks = sorted_capacity(rows, top_k, num_experts, block_size)
     sorted_ids = torch.full((slots,), top_k << SLOT_SHIFT | rows, dtype=torch.int32)
     sorted_weights = torch.zeros(slots, dtype=torch.float64)
@@ -94,6 +93,32 @@ def moe_sorting(
         torch.tensor([end, local_rows], dtype=torch.int32),
         buffer,
     )
+
+
+def check_sorting(
+    expert_ids: Tensor,
+    expert_weights: Tensor,
+    num_experts: int,
+    block_size: int,
+    expert_mask: Tensor | None,
+    num_local_tokens: Tensor | None,
+) -> None:
+    """Raise ValueError, naming the argument, for what has no sort metadata."""
+    name = "moe_sorting"
+    require(expert_ids.ndim == 2, name, f"expert_ids is {list(expert_ids.shape)}; expected [T, k]")
+    rows, top_k = expert_ids.shape
+    require_shape(name, "expert_weights", expert_weights, (rows, top_k), "[T, k]")
+    fits = rows < 1 << SLOT_SHIFT and top_k < 128
+    require(fits, name, f"{rows} rows × {top_k} slots do not pack into 24 + 7 bits")
+    require(block_size >= 1, name, f"block_size is {block_size}; expected 1 or more")
+    # With more slots than experts the capacity T·k + E·B − k would not hold every padded run.
+    require(top_k <= num_experts, name, f"{top_k} slots of {num_experts} experts; expected k ≤ E")
+    if expert_mask is not None:
+        require_shape(name, "expert_mask", expert_mask, (num_experts,), "[E]")
+    if num_local_tokens is not None:
+        given = num_local_tokens.flatten().tolist()
+        right = len(given) == 1 and 0 <= given[0] <= rows
+        require(right, name, f"num_local_tokens is {given}; expected one count in 0…{rows}")
 
 
 def route_sort(

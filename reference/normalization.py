@@ -21,9 +21,7 @@ def rms_norm(x: Tensor, weight: Tensor, *, eps: float, numerics: Numerics = ROUN
     return numerics.output("y", y, x.dtype)
 
 
-def normalize(
-    x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype, numerics: Numerics, name: str = ""
-) -> Tensor:
+def normalize(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype, numerics: Numerics, name: str = "") -> Tensor:
     """The same on float64 values, before the last rounding; `name` prefixes the named points."""
     mean_square = numerics.sum(f"{name}square_sum", x.square(), -1, keepdim=True) / x.shape[-1]
     inverse = numerics.apply(f"{name}inverse_rms", torch.rsqrt, mean_square + eps)

@@ -51,7 +51,7 @@ FORMATS = {
 
 
 def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """Spacing of `dtype` at x: 2^(max(⌊log2 |x|⌋, e_min) − digits + 1); x float64, NaN at NaN."""
+    """Spacing of `dtype` at a finite x (float64): 2^(max(⌊log2 |x|⌋, e_min) − digits + 1)."""
     form = FORMATS[dtype]
     _, exponent = torch.frexp(x)
     exponent = (exponent - 1).clamp(min=form.smallest_exponent)
@@ -60,7 +60,7 @@ def ulp(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """x (float64) rounded once to `dtype`, ties to even, kept as float64; overflow gives ±Inf.
+    """X (float64) rounded once to `dtype`, ties to even, kept as float64; overflow gives ±Inf.
 
     A cast by torch would round float64 to fp32 first and then again, which is off at ties.
     """
@@ -72,7 +72,7 @@ def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def round_to_shifted(x: Tensor, spacing: Tensor, shift: float, upward: Tensor) -> Tensor:
-    """x rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
+    """X rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
 
     Over a uniform shift in ±½ the error of each element is uniform in ±½ spacing, and equal values
     get equal errors, as they do when an implementation rounds to nearest. A tie, which any noise
@@ -114,11 +114,11 @@ class Numerics:
         return default and point not in self.variant.drops
 
     def load(self, x: Tensor) -> Tensor:
-        """x in float64: every reference computes there."""
-        return x.to(torch.float64)
+        """A copy of x in float64: every reference computes there."""
+        return x.to(torch.float64, copy=True)
 
     def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True) -> Tensor:
-        """x as it is after being stored in `dtype`, where the variant has this point."""
+        """X as it is after being stored in `dtype`, where the variant has this point."""
         if self.has(point, default=default):
             if self.mode == "rounded":
                 x = round_to_nearest(x, dtype)
@@ -127,29 +127,41 @@ class Numerics:
         return self.note(point, x)
 
     def computed(self, name: str, x: Tensor) -> Tensor:
-        """x as one fp32 operation gives it: within half an ulp, or flushed where subnormal."""
+        """X as one fp32 operation gives it: within half an ulp, or flushed where subnormal."""
         if self.mode == "perturbed":
             x = self._shifted(name, x, _spacing(x))
         return self.note(name, x)
 
     def apply(self, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        """function(x) as fp32 hardware gives it: at a once-rounded argument, within 2 ulps."""
+        """function(x) as fp32 hardware gives it: at a once-rounded argument, within 2 ulps.
+
+        Equal arguments give equal results, bit for bit, in every reading: a library's function may
+        differ in its last bit between the lanes and the tail of a vector, which would break ties.
+        """
+        if x.requires_grad:
+            return self.note(name, function(x))
+        values, places = torch.unique(x, return_inverse=True)
         if self.mode == "perturbed":
-            y = self._approximate(name, function(x * (1 + self._uniform(f"{name}.argument", x, 1.0) * UNIT_FP32)))
+            moved = values * (1 + self._uniform(f"{name}.argument", values, 1.0) * UNIT_FP32)
+            results = function(moved)
+            results = torch.where(torch.isfinite(values), self._approximate(name, results), results)
         else:
-            y = function(x)
-        return self.note(name, y)
+            results = function(values)
+        return self.note(name, results[places])
 
     def divide(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        """a ÷ b as fast fp32 division gives it, or a product with a reciprocal: within 2 ulps."""
+        """A ÷ b as fast fp32 division gives it, or a product with a reciprocal: within 2 ulps."""
         quotient = a / b
-        return self.note(name, self._approximate(name, quotient) if self.mode == "perturbed" else quotient)
+        if self.mode == "perturbed":
+            values, places = torch.unique(quotient, return_inverse=True)
+            quotient = self._approximate(name, values)[places]
+        return self.note(name, quotient)
 
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms as fp32 accumulation in any order gives it: ± u·√(n−1)·‖terms‖₂."""
         total = terms.sum(dim, keepdim=keepdim)
         if self.mode == "perturbed":
-            finite = torch.where(torch.isfinite(terms), terms, torch.zeros_like(terms))
+            finite = _finite(terms)
             count = (finite != 0).sum(dim, keepdim=keepdim).to(torch.float64)
             norm = torch.linalg.vector_norm(finite, dim=dim, keepdim=keepdim)
             spread = UNIT_FP32 * (count - 1).clamp(min=0).sqrt() * norm
@@ -157,10 +169,12 @@ class Numerics:
         return self.note(name, total)
 
     def matmul(self, name: str, a: Tensor, b: Tensor) -> Tensor:
-        """a @ b with fp32 accumulation over K: ± u·√K·(|a|² @ |b|²)^½."""
+        """A @ b with fp32 accumulation of n nonzero terms: ± u·√(n−1)·(a² @ b²)^½."""
         product = a @ b
         if self.mode == "perturbed":
-            spread = UNIT_FP32 * a.shape[-1] ** 0.5 * (a.square() @ b.square()).sqrt()
+            a, b = _finite(a), _finite(b)
+            count = (a != 0).to(torch.float64) @ (b != 0).to(torch.float64)
+            spread = UNIT_FP32 * ((count - 1).clamp(min=0) * (a.square() @ b.square())).sqrt()
             product = product + self._uniform(name, product, 1.0) * spread
         return self.note(name, product)
 
@@ -189,8 +203,9 @@ class Numerics:
         return ((2 * noise - 1) * bound).to(like.device)
 
     def _approximate(self, name: str, y: Tensor) -> Tensor:
-        # At 0 and at the ends of the range results are exact: sigmoid(−Inf) is 0.
-        moved = y + self._uniform(name, y, FUNCTION_ULPS) * _spacing(y)
+        # A subnormal may be flushed: it is off by itself. At 0 and Inf results are exact.
+        bound = torch.where(y.abs() < TINY_FP32, y.abs(), FUNCTION_ULPS * ulp(y, torch.float32))
+        moved = y + self._uniform(name, y, 1.0) * bound
         return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 
     def _shifted(self, name: str, x: Tensor, spacing: Tensor) -> Tensor:
@@ -206,6 +221,10 @@ class Numerics:
     def _generator(self, name: str) -> torch.Generator:
         # torch seeds from the low 32 bits alone, so name and seed are hashed together.
         return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+
+
+def _finite(x: Tensor) -> Tensor:
+    return torch.where(torch.isfinite(x), x, torch.zeros_like(x))
 
 
 def _spacing(x: Tensor) -> Tensor:

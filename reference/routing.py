@@ -72,11 +72,23 @@ def check_arguments(
     """Raise ValueError, naming the argument, for what no router can do."""
     require(logits.ndim == 2, "route", f"logits is {list(logits.shape)}; expected [T, E]")
     experts = logits.shape[1]
-    require(num_groups >= 1 and experts % num_groups == 0, "route", f"{experts} experts do not divide into {num_groups} groups")
+    require(
+        num_groups >= 1 and experts % num_groups == 0,
+        "route",
+        f"{experts} experts do not divide into {num_groups} groups",
+    )
     size = experts // num_groups
     require(1 <= top_groups <= num_groups, "route", f"top_groups is {top_groups}; expected 1…{num_groups}")
-    require(1 <= top_k <= top_groups * size, "route", f"top_k is {top_k}; {top_groups} groups of {size} hold {top_groups * size}")
-    require(score_function in SCORE_FUNCTIONS, "route", f"score_function is {score_function!r}; expected one of {SCORE_FUNCTIONS}")
+    require(
+        1 <= top_k <= top_groups * size,
+        "route",
+        f"top_k is {top_k}; {top_groups} groups of {size} hold {top_groups * size}",
+    )
+    require(
+        score_function in SCORE_FUNCTIONS,
+        "route",
+        f"score_function is {score_function!r}; expected one of {SCORE_FUNCTIONS}",
+    )
     for name, x in (("correction_bias", correction_bias), ("logical_to_physical", logical_to_physical)):
         if x is not None:
             require_shape("route", name, x, (experts,), "[E]")

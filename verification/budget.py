@@ -30,6 +30,7 @@ HALF_ULP = 3**0.5
 """Half an ulp over the spread of a rounding, ulp ÷ √12: the row limit where every run was exact."""
 FORMULA = "z·σ + ½ulp; σ = max(rms of 16 perturbed runs, ½·row median in ulps); z = Φ⁻¹(1 − 1e-6 ÷ 2N)"
 
+
 @dataclass(frozen=True)
 class Budget:
     """What a right implementation may differ by from the exact result of one output."""

@@ -68,12 +68,20 @@ def prepared_folder(folder: Path | None, *, resume: bool) -> RecordFile | None:
 def already_done(folder: Path, checks: Iterable[Check]) -> list[Record]:
     """Records of an earlier run that still speak of the code as it is now."""
     hashes = {check.id: current_hash(check) for check in checks}
-    kept = {r.check: r for r in read_records(folder / RECORDS) if r.check in hashes and r.source_hash == hashes[r.check]}
+    kept = {
+        r.check: r for r in read_records(folder / RECORDS) if r.check in hashes and r.source_hash == hashes[r.check]
+    }
     return list(kept.values())
 
 
 def run(
-    checks: list[Check], session: Session, selection: Selection, *, file: RecordFile | None = None, done: Iterable[Record] = (), whole: bool = True
+    checks: list[Check],
+    session: Session,
+    selection: Selection,
+    *,
+    file: RecordFile | None = None,
+    done: Iterable[Record] = (),
+    whole: bool = True,
 ) -> Outcome:
     """Every check in order; ctrl-C ends it with what was done."""
     outcome = Outcome(records=list(done), planned=len(checks))

@@ -15,13 +15,18 @@ from verification.installation import intruder
 
 if TYPE_CHECKING:
     from verification.campaign import Outcome
-    from verification.plan import Check, Selection
+    from verification.plan import Check
     from verification.records import Record
     from verification.runner import Session
 
 USAGE, MISSING, INTERRUPTED = 2, 3, 130
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Is the fused kernel the same function as the reference, within an error that we can defend?")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Is the fused kernel the same function as the reference, within an error that we can defend?",
+)
 report_app = typer.Typer(no_args_is_help=True, help="Reports of recorded runs.")
 app.add_typer(report_app, name="report")
 out = Console(width=None if sys.stdout.isatty() else 140)
@@ -31,10 +36,18 @@ class UsageError(ValueError):
     """Words on the command line that do not fit together."""
 
 
-
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result as JSON too.")]
-CandidateFile = Annotated[Path | None, typer.Option("--candidate", metavar="FILE.py", help="A kernel of yours, in one file. It is code, and it runs (in a child process).")]
-TargetName = Annotated[str | None, typer.Option("--target", help="Where to run: cpu, interpreter, cuda, hip. Default: the best one here.")]
+CandidateFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--candidate",
+        metavar="FILE.py",
+        help="A kernel of yours, in one file. It is code, and it runs (in a child process).",
+    ),
+]
+TargetName = Annotated[
+    str | None, typer.Option("--target", help="Where to run: cpu, interpreter, cuda, hip. Default: the best one here.")
+]
 ImplementationName = Annotated[str | None, typer.Option("--implementation", help="Only this implementation.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds that one call may take.")]
 Memory = Annotated[float | None, typer.Option("--memory", min=0.1, help="GiB that a child may use.")]
@@ -54,7 +67,12 @@ def list_all(json: Json = None) -> None:
         counts = [sum(1 for _ in operator.cases(suite)) for suite in SUITES]
         laws, variants = [law.name for law in operator.laws], [v.name for v in operator.variants]
         table.add_row(name, "\n".join(names), *map(str, counts), "\n".join(laws), "\n".join(variants))
-        listed["operators"][name] = {"implementations": names, "cases": dict(zip(SUITES, counts, strict=True)), "laws": laws, "variants": variants}
+        listed["operators"][name] = {
+            "implementations": names,
+            "cases": dict(zip(SUITES, counts, strict=True)),
+            "laws": laws,
+            "variants": variants,
+        }
     out.print(table)
     places = Table("target", "here", "what it is, or why it is missing")
     for target in targets().values():
@@ -77,8 +95,12 @@ def verify(
     law: Annotated[str | None, typer.Option(help="Only this law; `none` for numbers alone.")] = None,
     configuration: Annotated[str | None, typer.Option(help="Force one tuning configuration.")] = None,
     require_target: Annotated[str | None, typer.Option(help="Exit 3 unless this target is here.")] = None,
-    identify_variant: Annotated[bool, typer.Option("--identify-variant", help="Say which contract variant each implementation follows.")] = False,
-    derive_budgets: Annotated[bool, typer.Option("--derive-budgets", help="Rewrite the provenance file of budgets.")] = False,
+    identify_variant: Annotated[
+        bool, typer.Option("--identify-variant", help="Say which contract variant each implementation follows.")
+    ] = False,
+    derive_budgets: Annotated[
+        bool, typer.Option("--derive-budgets", help="Rewrite the provenance file of budgets.")
+    ] = False,
     reason: Annotated[str | None, typer.Option(help="Why budgets may widen.")] = None,
     shard: Annotated[str | None, typer.Option(metavar="i/n", help="Every n-th check, from the i-th.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run recorded there.")] = None,
@@ -98,7 +120,15 @@ def verify(
     file = campaign.prepared_folder(folder, resume=resume is not None)
     with _session(timeout, memory) as session:
         selection = plan.Selection(
-            tuple(operators or ()), suite, target, implementation, _declared(session, candidate), case, seed, law, configuration
+            tuple(operators or ()),
+            suite,
+            target,
+            implementation,
+            _declared(session, candidate),
+            case,
+            seed,
+            law,
+            configuration,
         )
         checks = plan.shard(plan.build(selection), shard)
         if identify_variant:
@@ -132,7 +162,13 @@ def shrink(
     from verification.shrinking import shrink as shrunk
 
     with _session(timeout, memory) as session:
-        selection = plan.Selection(target=target, implementation=implementation, candidates=_declared(session, candidate), case=case, law=law or "none")
+        selection = plan.Selection(
+            target=target,
+            implementation=implementation,
+            candidates=_declared(session, candidate),
+            case=case,
+            law=law or "none",
+        )
         for check in plan.build(selection):
             record = session.run(check)
             if record.verdict in ("failed", "error"):
@@ -160,7 +196,9 @@ def doctor(json: Json = None) -> None:
 
 
 @report_app.command("render")
-def report_render(folder: Annotated[Path, typer.Argument(help="A folder that holds records.jsonl.")], json: Json = None) -> None:
+def report_render(
+    folder: Annotated[Path, typer.Argument(help="A folder that holds records.jsonl.")], json: Json = None
+) -> None:
     """Write report.md anew from the records of a folder."""
     from verification.campaign import RECORDS, Outcome
     from verification.records import read_records
@@ -207,7 +245,13 @@ def _identify(session: Session, checks: list[Check]) -> None:
         except Problem as problem:
             out.print(f"{operator} {name}@{target}: {problem.kind}: {problem}", highlight=False, markup=False)
             raise typer.Exit(1) from None
-        shown = Table("variant", "cases failed", "bit-equal", "what it is", title=f"{operator}: {name}@{target} declares {mine[0].candidate.declared.variant}")
+        shown = Table(
+            "variant",
+            "cases failed",
+            "bit-equal",
+            "what it is",
+            title=f"{operator}: {name}@{target} declares {mine[0].candidate.declared.variant}",
+        )
         for row in table:
             shown.add_row(row.variant.name, f"{row.failed} of {row.cases}", f"{row.share:.2%}", row.variant.description)
         out.print(shown)
@@ -226,14 +270,22 @@ def _derive(records: list[Record], reason: str | None) -> None:
 def _show(outcome: Outcome) -> None:
     from verification.report.summary import margins
 
-    table = Table("operator", "implementation", "passed", "failed", "error", "waived", "unsupported", "budget ÷ largest error")
+    table = Table(
+        "operator", "implementation", "passed", "failed", "error", "waived", "unsupported", "budget ÷ largest error"
+    )
     room = {(m.operator.partition(".")[0], m.dtype, m.implementation, m.target): m for m in margins(outcome.records)}
     for key in dict.fromkeys((r.operator, r.implementation, r.target) for r in outcome.records):
         mine = [r for r in outcome.records if (r.operator, r.implementation, r.target) == key]
         counts = [sum(r.verdict == v for r in mine) for v in ("passed", "failed", "error", "waived", "unsupported")]
-        least = [f"{dtype} {f'{m.least:.2f}' if m.least else 'exact'}" for (op, dtype, i, t), m in room.items() if (op, i, t) == key]
+        least = [
+            f"{dtype} {f'{m.least:.2f}' if m.least else 'exact'}"
+            for (op, dtype, i, t), m in room.items()
+            if (op, i, t) == key
+        ]
         style = "red" if counts[1] or counts[2] else None
-        table.add_row(key[0], f"{key[1]}@{key[2]}", *map(str, counts), ", ".join(dict.fromkeys(least)) or "–", style=style)
+        table.add_row(
+            key[0], f"{key[1]}@{key[2]}", *map(str, counts), ", ".join(dict.fromkeys(least)) or "–", style=style
+        )
     out.print(table)
     for record in [r for r in outcome.records if r.verdict in ("failed", "error")][:10]:
         out.print(f"[red]{record.verdict}[/red] ({record.kind}) {record.check}", highlight=False)
@@ -254,7 +306,10 @@ def _write_report(folder: Path, outcome: Outcome) -> None:
     from verification.records import write_whole
     from verification.report.markdown import render
 
-    write_whole(folder / "report.md", render(outcome.records, outcome.complaints, interrupted=outcome.interrupted, planned=outcome.planned))
+    write_whole(
+        folder / "report.md",
+        render(outcome.records, outcome.complaints, interrupted=outcome.interrupted, planned=outcome.planned),
+    )
     out.print(f"report: {folder / 'report.md'}", highlight=False)
 
 

@@ -88,7 +88,9 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
     golden = conditioned(operator, arguments, outputs, golden)
     for output in operator.outputs:
         if output.kind == "number" and output.name in outputs:
-            metrics, findings = compare_numbers(output.name, outputs[output.name], golden.exact[output.name], golden.budgets[output.name])
+            metrics, findings = compare_numbers(
+                output.name, outputs[output.name], golden.exact[output.name], golden.budgets[output.name]
+            )
             outcome.metrics += [metrics] if metrics else []
             outcome.findings += findings
         elif output.kind == "exact" and output.name in outputs:
@@ -99,7 +101,11 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
 def named(operator: Operator, observed: Observed, golden: Golden) -> Outputs:
     """Results by name: returned ones in order, then the in-place arguments."""
     returned = [o.name for o in operator.outputs if o.argument is None]
-    carried = {o.name: observed.in_place[o.argument] for o in operator.outputs if o.argument in observed.in_place and o.name in golden.exact}
+    carried = {
+        o.name: observed.in_place[o.argument]
+        for o in operator.outputs
+        if o.argument in observed.in_place and o.name in golden.exact
+    }
     return dict(zip(returned, observed.results, strict=True)) | carried
 
 
@@ -167,7 +173,10 @@ def _special_values(operator: Operator, arguments: Arguments, outputs: Outputs, 
         wrong_inf = (got_inf != want_inf) & ~nearly_infinite | (got_inf & (torch.sign(got) != torch.sign(exact)))
         wrong = wrong_nan | wrong_inf & ~torch.isnan(exact)
         if wrong.any():
-            yield Finding("special_value", f"{output.name}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; {_first(wrong, got, exact)}; {describe_failures(wrong)}")
+            yield Finding(
+                "special_value",
+                f"{output.name}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; {_first(wrong, got, exact)}; {describe_failures(wrong)}",
+            )
 
 
 def _structure(operator: Operator, arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:
@@ -175,14 +184,19 @@ def _structure(operator: Operator, arguments: Arguments, outputs: Outputs, golde
         yield from operator.structure(arguments, outputs, golden)
 
 
-def _equal_bits(operator: Operator, output: Output, arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:
+def _equal_bits(
+    operator: Operator, output: Output, arguments: Arguments, outputs: Outputs, golden: Golden
+) -> Iterator[Finding]:
     got, wanted = outputs[output.name], golden.exact[output.name].to(golden.dtypes[output.name])
     different = ~same_bits(got, wanted)
     mask = _mask(operator, output.name, arguments, outputs)
     if mask is not None:
         different &= mask
     if different.any():
-        yield Finding("structure", f"{output.name}: {int(different.sum())} of {got.numel()} elements differ; {_first(different, got, wanted)}; {describe_failures(different)}")
+        yield Finding(
+            "structure",
+            f"{output.name}: {int(different.sum())} of {got.numel()} elements differ; {_first(different, got, wanted)}; {describe_failures(different)}",
+        )
 
 
 def compare_numbers(name: str, got: Tensor, exact: Tensor, budget: Budget) -> tuple[Metrics | None, list[Finding]]:
@@ -219,17 +233,26 @@ def _numeric_findings(
     name: str, got: Tensor, exact: Tensor, budget: Budget, over: Tensor, rows: Tensor, metrics: Metrics
 ) -> Iterator[Finding]:
     if over.any():
-        yield Finding("budget", f"{name}: {int(over.sum())} of {exact.numel()} elements exceed their budget; {_worst(over, got, exact, budget.allowed)}; {describe_failures(over)}")
+        yield Finding(
+            "budget",
+            f"{name}: {int(over.sum())} of {exact.numel()} elements exceed their budget; {_worst(over, got, exact, budget.allowed)}; {describe_failures(over)}",
+        )
         return
     if not metrics.row_ratio <= 1:
         row = int(torch.argmax(_shares(rows, budget.row_limit)))
-        yield Finding("budget", f"{name}: row {row} of {rows.numel()} is off as a whole: root mean square of error ÷ spread {float(rows.flatten()[row]):.3g}, limit {float(budget.row_limit.flatten()[row]):.3g}, though each element is within its budget")
+        yield Finding(
+            "budget",
+            f"{name}: row {row} of {rows.numel()} is off as a whole: root mean square of error ÷ spread {float(rows.flatten()[row]):.3g}, limit {float(budget.row_limit.flatten()[row]):.3g}, though each element is within its budget",
+        )
     if metrics.bias_ratio is not None and not metrics.bias_ratio <= 1:
-        yield Finding("bias", f"{name}: errors lean one way: mean of error ÷ spread {metrics.bias:+.3g}, {metrics.bias_ratio:.3g} × the limit; look for truncation or a scale rounded too early")
+        yield Finding(
+            "bias",
+            f"{name}: errors lean one way: mean of error ÷ spread {metrics.bias:+.3g}, {metrics.bias_ratio:.3g} × the limit; look for truncation or a scale rounded too early",
+        )
 
 
 def _shares(values: Tensor, limits: Tensor) -> Tensor:
-    """values ÷ limits; a limit of 0 allows 0 alone."""
+    """Values ÷ limits; a limit of 0 allows 0 alone."""
     return torch.where(values == 0, 0.0, values / limits)
 
 
@@ -241,7 +264,9 @@ def _worst(over: Tensor, got: Tensor, exact: Tensor, allowed: Tensor) -> str:
     lines = []
     for flat in torch.topk(ratio, min(WORST, int(over.sum()))).indices:
         index = [int(i) for i in torch.unravel_index(flat, exact.shape)]
-        lines.append(f"at {index} got {float(got.flatten()[flat]):.6g}, wanted {float(exact.flatten()[flat]):.6g} ± {float(allowed.flatten()[flat]):.2g} ({float(ratio[flat]):.3g} × budget)")
+        lines.append(
+            f"at {index} got {float(got.flatten()[flat]):.6g}, wanted {float(exact.flatten()[flat]):.6g} ± {float(allowed.flatten()[flat]):.2g} ({float(ratio[flat]):.3g} × budget)"
+        )
     return "; ".join(lines)
 
 

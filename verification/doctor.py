@@ -36,7 +36,9 @@ def examine() -> list[Finding]:
     for candidate in builtin():
         target = place(candidate, None)
         name = f"{candidate.declared.operator}: {candidate.declared.name}"
-        found.append(Finding(name, target is not None, f"runs on {target.name}" if target else "no target here runs it"))
+        found.append(
+            Finding(name, target is not None, f"runs on {target.name}" if target else "no target here runs it")
+        )
     folder = Path(scratch_folder() or tempfile.gettempdir())
     free = shutil.disk_usage(folder).free
     found.append(Finding("scratch folder", free > 1 << 30, f"{folder}, {free >> 30} GiB free"))
@@ -50,5 +52,7 @@ def _library(name: str) -> Finding:
         try:
             module = __import__(name)
         except ImportError:
-            return Finding(name, name == "pytest", "not installed" + ("; only the tests need it" if name == "pytest" else ""))
+            return Finding(
+                name, name == "pytest", "not installed" + ("; only the tests need it" if name == "pytest" else "")
+            )
         return Finding(name, True, getattr(module, "__version__", "of another distribution"))

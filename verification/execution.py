@@ -72,7 +72,9 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
 class Run:
     """An implementation with its prepared state, called under guard."""
 
-    def __init__(self, implementation: Implementation, weights: list[str], configuration: str | None, device: str) -> None:
+    def __init__(
+        self, implementation: Implementation, weights: list[str], configuration: str | None, device: str
+    ) -> None:
         self.implementation = implementation
         self.weights = weights
         self.extra = {} if configuration is None else {"configuration": configuration}
@@ -140,7 +142,10 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
     try:
         inspect.signature(function).bind(*state, **arguments)
     except TypeError as error:
-        raise Refused("signature", f"{function.__name__} does not take the operator's arguments: {error}; they are {', '.join(arguments)}") from None
+        raise Refused(
+            "signature",
+            f"{function.__name__} does not take the operator's arguments: {error}; they are {', '.join(arguments)}",
+        ) from None
     return function
 
 
@@ -199,5 +204,9 @@ def environment(device: str) -> dict[str, Any]:
 def _told(error: BaseException) -> str:
     """The error, and the last line of the candidate's own code that it passed through."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = next((f" at {Path(f.filename).name}:{f.lineno}" for f in reversed(frames) if "verification/" not in f.filename), "")
+    ours = Path(__file__).parent
+    place = next(
+        (f" at {Path(f.filename).name}:{f.lineno}" for f in reversed(frames) if ours not in Path(f.filename).parents),
+        "",
+    )
     return f"{type(error).__name__}: {str(error)[:1500]}{place}"

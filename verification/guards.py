@@ -65,11 +65,19 @@ class Allocation:
         after = int((self.buffer[ZONE + self.nbytes :] != PATTERN).sum())
         if not before and not after:
             return None
-        return f"{before} bytes before and {after} bytes after an allocation {list(self.shape)} {self.dtype} were written"
+        return (
+            f"{before} bytes before and {after} bytes after an allocation {list(self.shape)} {self.dtype} were written"
+        )
 
 
 aten = torch.ops.aten
-EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default, aten.new_empty_strided.default}
+EMPTY = {
+    aten.empty.memory_format,
+    aten.empty_strided.default,
+    aten.empty_like.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+}
 FILLED = {aten.zeros.default, aten.ones.default, aten.full.default, aten.zeros_like.default, aten.ones_like.default,
           aten.full_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default}  # fmt: skip
 

@@ -37,7 +37,12 @@ def batch_invariance(row_arguments: tuple[str, ...]) -> Law:
             part = _rows(context.arguments(), row_arguments, slice(low, high))
             yield from differences(_sliced(whole, low, high), context.call(part), f"for rows {low}…{high - 1} alone")
 
-    return Law("batch_invariance", "A row has the same bits alone and in a batch.", check, lambda case: dict(case.parameters).get("rows", 4) > 0)
+    return Law(
+        "batch_invariance",
+        "A row has the same bits alone and in a batch.",
+        check,
+        lambda case: dict(case.parameters).get("rows", 4) > 0,
+    )
 
 
 def _rows(arguments: Arguments, names: tuple[str, ...], rows: slice) -> Arguments:
@@ -58,13 +63,19 @@ def row_isolation(row_arguments: tuple[str, ...]) -> Law:
             poisoned = context.arguments()
             for name in row_arguments:
                 _fill_other_rows(poisoned[name], kept)
-            yield from differences(_sliced(whole, kept, kept + 1), _sliced(context.call(poisoned), kept, kept + 1), f"for row {kept} when every other row is NaN")
+            yield from differences(
+                _sliced(whole, kept, kept + 1),
+                _sliced(context.call(poisoned), kept, kept + 1),
+                f"for row {kept} when every other row is NaN",
+            )
         changed = context.arguments()
         changed[row_arguments[0]][0] = -changed[row_arguments[0]][0].roll(1)
         if not any(differences(_sliced(whole, 0, 1), _sliced(context.call(changed), 0, 1), "")):
             yield "A change of row 0 changed nothing in row 0: the control that shows that inputs are read."
 
-    return Law("row_isolation", "A row depends on no other row.", check, lambda case: dict(case.parameters).get("rows", 4) > 1)
+    return Law(
+        "row_isolation", "A row depends on no other row.", check, lambda case: dict(case.parameters).get("rows", 4) > 1
+    )
 
 
 def _fill_other_rows(x: Tensor | None, kept: int) -> None:
@@ -100,7 +111,13 @@ def storage_order(name: str, relaid: Mapping[str, Callable[[Tensor], Tensor]]) -
     return Law("storage_order", "Strides do not change values.", check)
 
 
-def equivalence(name: str, claim: str, rewrite: Callable[[Arguments], Arguments], expected: Callable[[Arguments, Outputs], Outputs], applies: Callable[[Case], bool] = lambda case: True) -> Law:
+def equivalence(
+    name: str,
+    claim: str,
+    rewrite: Callable[[Arguments], Arguments],
+    expected: Callable[[Arguments, Outputs], Outputs],
+    applies: Callable[[Case], bool] = lambda case: True,
+) -> Law:
     """Rewritten arguments give what the original outputs say they must, bit for bit."""
 
     def check(context: LawContext) -> Iterator[str]:

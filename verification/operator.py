@@ -209,7 +209,9 @@ def parse_case(text: str) -> Case:
         raise UnknownNameError(f"not a case id: {text!r}; expected operator/key=value,…/dtype/distribution/seed")
     pairs = [pair.partition("=") for pair in match["pairs"].split(",") if pair]
     operator = find_operator(match["operator"])
-    case = operator.case(match["dtype"], match["distribution"], int(match["seed"]), **{k: _read(v) for k, _, v in pairs})
+    case = operator.case(
+        match["dtype"], match["distribution"], int(match["seed"]), **{k: _read(v) for k, _, v in pairs}
+    )
     if case.dtype not in DTYPES:
         raise UnknownNameError(f"unknown dtype {case.dtype!r}; expected one of {DTYPES}")
     return case
@@ -233,7 +235,9 @@ IMPLEMENTATION_PACKAGES = ("verification.eager", "fused")
 @cache
 def implementations() -> dict[tuple[str, str], Implementation]:
     """Every built-in implementation, by operator and name."""
-    declared = [one for package in IMPLEMENTATION_PACKAGES for module in scan(package) for one in implementations_in(module)]
+    declared = [
+        one for package in IMPLEMENTATION_PACKAGES for module in scan(package) for one in implementations_in(module)
+    ]
     return {(one.operator, one.name): one for one in declared}
 
 

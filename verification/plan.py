@@ -67,7 +67,14 @@ class Check:
     @property
     def command(self) -> str:
         """What repeats this check in a shell."""
-        words = ["parity verify --case", self.case.id, "--implementation", self.candidate.declared.name, "--target", self.target.name]
+        words = [
+            "parity verify --case",
+            self.case.id,
+            "--implementation",
+            self.candidate.declared.name,
+            "--target",
+            self.target.name,
+        ]
         words += ["--candidate", self.candidate.source] if self.candidate.source != "builtin" else []
         words += ["--configuration", self.configuration] if self.configuration else []
         return " ".join([*words, "--law", self.law.name if self.law else "none"])
@@ -136,14 +143,22 @@ def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
     known = sorted({c.declared.name for c in selection.candidates or builtin()})
     if asked is not None and asked not in known:
         raise UnknownNameError(f"unknown implementation {asked!r}; {nearest(asked, known)}")
-    chosen = [c for c in selection.candidates or builtin() if c.declared.operator == operator.name and asked in (None, c.declared.name)]
+    chosen = [
+        c
+        for c in selection.candidates or builtin()
+        if c.declared.operator == operator.name and asked in (None, c.declared.name)
+    ]
     placed = [(candidate, target) for candidate in chosen if (target := place(candidate, selection.target))]
     for group, case in _cases(operator, selection) if selection.law in (None, "none") else ():
         for candidate, target in placed:
-            yield from _numbers(Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection)
+            yield from _numbers(
+                Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection
+            )
     for case in _law_cases(operator, selection):
         for candidate, target in placed:
-            yield from _laws(Check(case, "laws", "smoke", operator, candidate, target, selection.configuration), selection)
+            yield from _laws(
+                Check(case, "laws", "smoke", operator, candidate, target, selection.configuration), selection
+            )
 
 
 def place(candidate: Candidate, asked: str | None) -> Target | None:
@@ -168,17 +183,25 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
 
 def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
     if selection.law not in {None, "none", *(law.name for law in operator.laws)}:
-        raise UnknownNameError(f"unknown law {selection.law!r} of {operator.name}; {nearest(str(selection.law), [law.name for law in operator.laws])}")
+        raise UnknownNameError(
+            f"unknown law {selection.law!r} of {operator.name}; {nearest(str(selection.law), [law.name for law in operator.laws])}"
+        )
     if selection.case is not None:
         return (parse_case(selection.case),) if selection.law else ()
-    return operator.law_cases if selection.seed is None else tuple(replace(case, seed=selection.seed) for case in operator.law_cases)
+    return (
+        operator.law_cases
+        if selection.seed is None
+        else tuple(replace(case, seed=selection.seed) for case in operator.law_cases)
+    )
 
 
 def _numbers(plain: Check, selection: Selection) -> Iterator[Check]:
     """The check itself and, in larger suites, each tuning configuration alone."""
     declared = plain.candidate.declared
     if plain.configuration is not None and plain.configuration not in declared.configurations:
-        raise UnknownNameError(f"{declared.name} of {plain.operator.name} has no configuration {plain.configuration!r}; {nearest(plain.configuration, declared.configurations)}")
+        raise UnknownNameError(
+            f"{declared.name} of {plain.operator.name} has no configuration {plain.configuration!r}; {nearest(plain.configuration, declared.configurations)}"
+        )
     yield plain
     if plain.configuration is None and selection.suite != "smoke" and selection.case is None:
         yield from (replace(plain, configuration=name) for name in declared.configurations)

@@ -29,7 +29,9 @@ def derived(records: Iterable[Record], reason: str | None) -> dict[str, Any]:
             continue
         for output in record.outputs:
             key = f"{record.operator}.{output.output} {output.dtype} {record.variant}"
-            row = rows.setdefault(key, {"cases": set(), "budgets": [], "largest_error_over_budget": {}, "targets": set(), "factors": []})
+            row = rows.setdefault(
+                key, {"cases": set(), "budgets": [], "largest_error_over_budget": {}, "targets": set(), "factors": []}
+            )
             row["cases"].add(record.case)
             row["targets"].add(record.target)
             row["budgets"].append(output.median_budget_ulps)

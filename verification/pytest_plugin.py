@@ -26,12 +26,24 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of a parity run."""
     group = parser.getgroup("parity", "reference versus fused")
-    group.addoption("--parity-target", metavar="T", help="run on this target: cpu, interpreter, cuda, hip (default: the best here)")
+    group.addoption(
+        "--parity-target", metavar="T", help="run on this target: cpu, interpreter, cuda, hip (default: the best here)"
+    )
     group.addoption("--parity-suite", metavar="S", default="smoke", help="smoke, full or nightly")
-    group.addoption("--parity-candidate", metavar="FILE.py", help="check the kernels of this file instead of ours; it is code that runs")
+    group.addoption(
+        "--parity-candidate",
+        metavar="FILE.py",
+        help="check the kernels of this file instead of ours; it is code that runs",
+    )
     group.addoption("--parity-implementation", metavar="I", help="only this implementation")
     group.addoption("--parity-report", metavar="DIR", help="write records.jsonl and report.md there")
-    group.addoption("--parity-require-target", "--require-target", dest="parity_require_target", metavar="T", help="exit 3 unless this target is here")
+    group.addoption(
+        "--parity-require-target",
+        "--require-target",
+        dest="parity_require_target",
+        metavar="T",
+        help="exit 3 unless this target is here",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -212,7 +224,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     records = [Record.model_validate_json(text) for text in COLLECTED]
     terminalreporter.section("parity")
     terminalreporter.line(", ".join(f"{n} {verdict}" for verdict, n in Counter(r.verdict for r in records).items()))
-    refused = Counter((r.operator, r.implementation, "; ".join(r.findings)) for r in records if r.verdict == "unsupported")
+    refused = Counter(
+        (r.operator, r.implementation, "; ".join(r.findings)) for r in records if r.verdict == "unsupported"
+    )
     for (operator, implementation, why), count in refused.items():
         terminalreporter.line(f"unsupported: {count} × {operator} {implementation}: {why}")
 

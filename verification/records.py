@@ -36,7 +36,9 @@ class OutputRecord(Strict):
     worst_error: float
     worst_budget: float
     worst_ulps: float = Field(description="Its distance to the exact result rounded once, ulps of the dtype")
-    largest_ulps: float = Field(description="The largest such distance; large where a result is near zero by cancellation")
+    largest_ulps: float = Field(
+        description="The largest such distance; large where a result is near zero by cancellation"
+    )
     bit_equal: float = Field(description="Share of elements equal to the exact result rounded once")
     row_ratio: float = Field(description="Largest row score ÷ its limit")
     bias: float = Field(description="Mean of signed error ÷ spread")

@@ -46,7 +46,9 @@ class Problem(Exception):
 class Session:
     """Children, goldens and temporary files of one run; a context manager."""
 
-    def __init__(self, waivers: Waivers | None = None, seconds: float | None = None, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self, waivers: Waivers | None = None, seconds: float | None = None, memory_bytes: int | None = None
+    ) -> None:
         self.waivers = waivers or Waivers(())
         self.seconds = seconds
         self.memory_bytes = memory_bytes
@@ -61,7 +63,9 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for worker in self._workers.values():
             worker.stop()
         self._workers.clear()
@@ -183,7 +187,9 @@ class _Running:
 
     def _same(self, arguments: Arguments, first: Observed, again: Observed, mode: str) -> list[Finding]:
         assert self.golden is not None
-        what = "a second call after other inputs" if mode == "repeat" else "a graph captured on other inputs and replayed"
+        what = (
+            "a second call after other inputs" if mode == "repeat" else "a graph captured on other inputs and replayed"
+        )
         if not self.check.candidate.declared.deterministic:
             findings = compare(self.check.operator, arguments, again, self.golden, self.check.target.device).findings
             return [Finding(f.check, f"{what}: {f.message}") for f in findings]
@@ -194,14 +200,21 @@ class _Running:
             mask = operator.compared(name, arguments, before) if operator.compared else None
             different = different if mask is None else different & mask
             if different.any():
-                return [Finding("determinism", f"{name}: {int(different.sum())} of {value.numel()} elements differ between the first call and {what}: stale state, a race, or an input that was frozen")]
+                return [
+                    Finding(
+                        "determinism",
+                        f"{name}: {int(different.sum())} of {value.numel()} elements differ between the first call and {what}: stale state, a race, or an input that was frozen",
+                    )
+                ]
         return []
 
     def law(self) -> None:
         """Everything that breaks the law, on the case's own arguments."""
         assert self.check.law is not None
         self.modes.append("law")
-        self.fail(Finding("law", f"{self.check.law.claim} {broken}") for broken in self.check.law.check(_LawContext(self)))
+        self.fail(
+            Finding("law", f"{self.check.law.claim} {broken}") for broken in self.check.law.check(_LawContext(self))
+        )
 
     def record(self, seconds: float) -> Record:
         check, declared = self.check, self.check.candidate.declared
@@ -241,7 +254,9 @@ class _LawContext:
         returned = [o.name for o in self.operator.outputs if o.argument is None]
         if len(returned) != len(observed.results):
             raise Problem("structure", f"returned {len(observed.results)} tensors; expected {len(returned)}")
-        return dict(zip(returned, observed.results, strict=True)) | {o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place}
+        return dict(zip(returned, observed.results, strict=True)) | {
+            o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place
+        }
 
 
 def _observed(check: Check, blob: Blob, before: Tensor, results: list[Tensor], answer: dict[str, Any]) -> Observed:
@@ -262,7 +277,14 @@ def _observed(check: Check, blob: Blob, before: Tensor, results: list[Tensor], a
     for index, count in blob.broken_zones().items():
         owners = [n for n, spec in blob.header["tensors"].items() if spec["storage"] == index]
         damages.append(f"{count} bytes beside the memory of {', '.join(owners)} were written")
-    return Observed(results, [r["device"] for r in answer["results"]], [r["dtype"] for r in answer["results"]], in_place, changed, damages)
+    return Observed(
+        results,
+        [r["device"] for r in answer["results"]],
+        [r["dtype"] for r in answer["results"]],
+        in_place,
+        changed,
+        damages,
+    )
 
 
 def _provenance(golden: Golden | None) -> BudgetRecord | None:
@@ -292,9 +314,14 @@ def current_hash(check: Check) -> str | None:
 def commit() -> str:
     """The commit of this checkout, `+` where it has changes; `unknown` outside one."""
     try:
-        def git(*words: str) -> str:
-            return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout.strip()
 
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        def git(*words: str) -> str:
+            return subprocess.run(
+                ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+            ).stdout.strip()
+
+        return git("rev-parse", "--short=12", "HEAD") + (
+            "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

@@ -29,14 +29,20 @@ def check_choice(ids: Tensor, arguments: Arguments, golden: Golden) -> Iterator[
     repeated = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     if repeated.any():
         row = int(repeated.nonzero()[0])
-        yield Finding("structure", f"expert_ids: row {row} holds an expert twice: {ids[row].tolist()}; k distinct ids are expected in {int(repeated.sum())} more such rows or this one")
+        yield Finding(
+            "structure",
+            f"expert_ids: row {row} holds an expert twice: {ids[row].tolist()}; k distinct ids are expected in {int(repeated.sum())} more such rows or this one",
+        )
         return
     choice, error = golden.trace["choice"], golden.trace_error["choice"]
     surely, possibly = kept_experts(choice, error, arguments)
     outside = ~possibly.gather(1, ids)
     if outside.any():
         row, slot = (int(i) for i in outside.nonzero()[0])
-        yield Finding("structure", f"expert_ids: row {row}, slot {slot} is expert {int(ids[row, slot])}, outside the kept groups ({int(outside.sum())} such slots)")
+        yield Finding(
+            "structure",
+            f"expert_ids: row {row}, slot {slot} is expert {int(ids[row, slot])}, outside the kept groups ({int(outside.sum())} such slots)",
+        )
         return
     yield from _check_order(ids, choice, error, surely)
 
@@ -70,14 +76,23 @@ def kept_experts(choice: Tensor, error: Tensor, arguments: Arguments) -> tuple[T
     size = choice.shape[1] // groups
     counted = min(2 if arguments["correction_bias"] is not None else 1, size)
     grouped = choice.unflatten(1, (groups, size))
-    best = torch.where(grouped.isnan(), -torch.inf, grouped).sort(dim=-1, descending=True, stable=True).values[..., :counted]
+    best = (
+        torch.where(grouped.isnan(), -torch.inf, grouped)
+        .sort(dim=-1, descending=True, stable=True)
+        .values[..., :counted]
+    )
     # Where fewer than the counted experts are numbers, a NaN is among the best and the sum is NaN.
     missing = (~grouped.isnan()).sum(-1) < counted
     score = best.sum(-1).masked_fill(missing, torch.nan)
     score_error = error.unflatten(1, (groups, size)).amax(-1) * counted
     index = torch.arange(groups)
     before = precedes(
-        score[:, :, None], score_error[:, :, None], index[:, None], score[:, None, :], score_error[:, None, :], index[None, :]
+        score[:, :, None],
+        score_error[:, :, None],
+        index[:, None],
+        score[:, None, :],
+        score_error[:, None, :],
+        index[None, :],
     )  # before[t, a, b]: group a must be ranked before group b
     surely_beaten_by = before.sum(1)
     maybe_beaten_by = (~before.transpose(1, 2)).sum(1) - 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -68,7 +69,11 @@ def describe(arguments: dict[str, Any]) -> tuple[Header, list[Tensor]]:
             seen[key] = len(payloads)
             start = position + ZONE
             header["storages"].append((start, storage.nbytes()))
-            payloads.append(torch.empty(0, dtype=torch.uint8).set_(storage) if storage.nbytes() else torch.empty(0, dtype=torch.uint8))
+            payloads.append(
+                torch.empty(0, dtype=torch.uint8).set_(storage)
+                if storage.nbytes()
+                else torch.empty(0, dtype=torch.uint8)
+            )
             position = -(-(start + storage.nbytes() + ZONE) // ALIGNMENT) * ALIGNMENT
         header["tensors"][name] = {
             "storage": seen[key],
@@ -144,7 +149,8 @@ def write_results(path: Path, tensors: list[Tensor]) -> list[dict[str, Any]]:
     described, position = [], 0
     with path.open("wb") as file:
         for tensor in tensors:
-            data = tensor.detach().contiguous().cpu()
+            # A tensor without data still has a shape and a device to be judged by.
+            data = torch.empty(0) if tensor.is_meta else tensor.detach().contiguous().cpu()
             payload = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
             file.write(payload)
             described.append({
@@ -162,7 +168,7 @@ def read_results(path: Path, described: list[dict[str, Any]]) -> list[Tensor]:
     for entry in described:
         dtype = DTYPES_BY_NAME.get(entry["dtype"], torch.uint8)
         piece = bytearray(data[entry["position"] : entry["position"] + entry["nbytes"]])
-        flat = torch.frombuffer(piece, dtype=dtype) if piece else torch.empty(0, dtype=dtype)
+        flat = torch.frombuffer(piece, dtype=dtype) if piece else torch.zeros(prod(entry["shape"]), dtype=dtype)
         tensors.append(flat.reshape(entry["shape"]) if entry["dtype"] in DTYPES_BY_NAME else flat)
     return tensors
 

@@ -63,5 +63,3 @@ def _count_bits(row: Likeness, operator: Operator, arguments: dict[str, object],
             equal = same_bits(got, ideal[output.name].to(got.dtype))  # type: ignore[attr-defined, arg-type]
             row.elements += equal.numel()
             row.equal += int(equal.sum())
-
-

@@ -64,7 +64,9 @@ class Waivers:
     def complaints(self, *, whole: bool) -> list[str]:
         """What is wrong with the ledger itself: unexpected passes, expiries, patterns that met nothing."""
         found = [f"waiver {name}: {check} passes; remove the waiver" for name, check in self.passed]
-        found += [f"waiver {w.id} expired on {w.expires}; see {w.tracker}" for w in self.waivers if w.expires < self.today]
+        found += [
+            f"waiver {w.id} expired on {w.expires}; see {w.tracker}" for w in self.waivers if w.expires < self.today
+        ]
         if whole:
             found += [f"waiver {w.id}: {w.pattern!r} matches no check" for w in self.waivers if not self.met[w.id]]
         return found

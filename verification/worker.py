@@ -115,7 +115,9 @@ class Worker:
                 raise WorkerError("timeout", f"no answer within {seconds:g} s; killed")
             used = resident_bytes(self._process.pid)
             if used > self.memory_bytes:
-                raise WorkerError("memory", f"used {used / 2**30:.1f} GiB; the limit is {self.memory_bytes / 2**30:.1f} GiB; killed")
+                raise WorkerError(
+                    "memory", f"used {used / 2**30:.1f} GiB; the limit is {self.memory_bytes / 2**30:.1f} GiB; killed"
+                )
 
     def _death(self) -> str:
         assert self._process is not None

@@ -27,9 +27,7 @@ class Inputs(NamedTuple):
     output_norm_weight: Tensor
 
 
-def inputs(
-    seed: int, rows: int, capacity: int, width: int, dtype: torch.dtype = torch.bfloat16
-) -> Inputs:
+def inputs(seed: int, rows: int, capacity: int, width: int, dtype: torch.dtype = torch.bfloat16) -> Inputs:
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -67,10 +65,7 @@ def mix_by_loops(candidates: list[list[float]], weight: list[float], eps: float)
     masses = [math.exp(score - max(scores)) for score in scores]
     total = math.fsum(masses)
     columns = zip(*candidates, strict=True)
-    return [
-        math.fsum(mass * x for mass, x in zip(masses, column, strict=True)) / total
-        for column in columns
-    ]
+    return [math.fsum(mass * x for mass, x in zip(masses, column, strict=True)) / total for column in columns]
 
 
 def row_by_loops(
@@ -158,10 +153,7 @@ def test_without_a_block_the_output_norm_still_applies() -> None:
     tensors = inputs(6, 2, 3, 8)
     summed = (tensors.prefix.double() + tensors.delta.double()).tolist()
     gain = tensors.output_norm_weight.double().tolist()
-    wanted = [
-        [x * inverse_root(row, OUTPUT_EPS) * w for x, w in zip(row, gain, strict=True)]
-        for row in summed
-    ]
+    wanted = [[x * inverse_root(row, OUTPUT_EPS) * w for x, w in zip(row, gain, strict=True)] for row in summed]
     assert_agree(call(tensors, 0).hidden, wanted)
 
 
@@ -277,13 +269,9 @@ def test_the_score_eps_and_the_output_eps_are_not_swapped() -> None:
 
 
 def test_a_zero_scorer_gives_the_plain_mean() -> None:
-    tensors = inputs(19, 3, 3, 9)._replace(
-        delta=None, score_weight=torch.zeros(9), output_norm_weight=None
-    )
+    tensors = inputs(19, 3, 3, 9)._replace(delta=None, score_weight=torch.zeros(9), output_norm_weight=None)
     rows = torch.cat([tensors.blocks, tensors.prefix[:, None]], 1).double().tolist()
-    wanted = [
-        [math.fsum(column) / 4 for column in zip(*candidates, strict=True)] for candidates in rows
-    ]
+    wanted = [[math.fsum(column) / 4 for column in zip(*candidates, strict=True)] for candidates in rows]
     assert_agree(call(tensors, 3).hidden, wanted)
 
 

@@ -10,9 +10,7 @@ from reference.attention_residual import attention_residual
 from reference.config import KIMI_K2, KIMI_K3, KIMI_LINEAR_48B, SMALL, ModelConfig
 from reference.routing import route
 
-CONFIGS = pytest.mark.parametrize(
-    "config", [KIMI_K3, KIMI_LINEAR_48B, KIMI_K2, SMALL], ids=lambda config: config.name
-)
+CONFIGS = pytest.mark.parametrize("config", [KIMI_K3, KIMI_LINEAR_48B, KIMI_K2, SMALL], ids=lambda config: config.name)
 
 PUBLISHED = [
     ("vocab_size", 163840, 163840, 163840),

@@ -266,9 +266,7 @@ def test_the_buffer_comes_back_zeroed_whatever_it_held() -> None:
 
 
 @pytest.mark.parametrize(("numerics", "dtype"), [(EXACT, torch.float64), (ROUNDED, torch.float32)])
-def test_metadata_is_int32_and_weights_fp32_when_rounding(
-    numerics: Any, dtype: torch.dtype
-) -> None:
+def test_metadata_is_int32_and_weights_fp32_when_rounding(numerics: Any, dtype: torch.dtype) -> None:
     ids = torch.tensor([[1, 0]], dtype=torch.int32)
     weights = torch.tensor([[0.1, 0.7]])
     got = moe_sorting(ids, weights, num_experts=2, block_size=1, numerics=numerics)
@@ -294,12 +292,8 @@ def test_route_sort_sorts_what_route_chose() -> None:
     mask = torch.tensor([0, 1] * 12)
     rows = torch.tensor([5], dtype=torch.int32)
     routing = route(logits, bias, **options)
-    sorting = moe_sorting(
-        *routing, num_experts=24, block_size=3, expert_mask=mask, num_local_tokens=rows
-    )
-    both = route_sort(
-        logits, bias, block_size=3, expert_mask=mask, num_local_tokens=rows, **options
-    )
+    sorting = moe_sorting(*routing, num_experts=24, block_size=3, expert_mask=mask, num_local_tokens=rows)
+    both = route_sort(logits, bias, block_size=3, expert_mask=mask, num_local_tokens=rows, **options)
     for got, wanted in zip(both[:6], [*routing, *sorting[:4]], strict=True):
         assert torch.equal(got, wanted)
     assert both.output_buffer is None

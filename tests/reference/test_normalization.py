@@ -35,14 +35,10 @@ def to_bfloat16(value: float) -> float:
     return math.ldexp(round(math.ldexp(fraction, 8)), exponent - 8)
 
 
-def by_loops_rounding(
-    rows: list[list[float]], weight: list[float], eps: float, *, twice: bool
-) -> list[list[float]]:
+def by_loops_rounding(rows: list[list[float]], weight: list[float], eps: float, *, twice: bool) -> list[list[float]]:
     unweighted = by_loops(rows, [1.0] * len(weight), eps)
     inner = to_bfloat16 if twice else float
-    return [
-        [to_bfloat16(inner(x) * w) for x, w in zip(row, weight, strict=True)] for row in unweighted
-    ]
+    return [[to_bfloat16(inner(x) * w) for x, w in zip(row, weight, strict=True)] for row in unweighted]
 
 
 def assert_agree(got: Tensor, wanted: list[list[float]]) -> None:
@@ -50,9 +46,7 @@ def assert_agree(got: Tensor, wanted: list[list[float]]) -> None:
     assert torch.all((got - expected).abs() <= AGREEMENT * expected.abs())
 
 
-@pytest.mark.parametrize(
-    ("rows", "width"), [(1, 1), (3, 5), (7, 33), (4, 192), (2, 2304), (2, 7168)]
-)
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 5), (7, 33), (4, 192), (2, 2304), (2, 7168)])
 @pytest.mark.parametrize("scale", [2.0**-20, 1.0, 2.0**15])
 def test_agrees_with_loops(rows: int, width: int, scale: float) -> None:
     generator = random.Random(rows * width)
@@ -213,9 +207,7 @@ def test_named_intermediates_are_traced() -> None:
 def test_exact_reading_is_differentiable() -> None:
     x = normal(random.Random(10), 3, 5).requires_grad_()
     weight = normal(random.Random(11), 5).requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x, weight: rms_norm(x, weight, eps=EPS, numerics=EXACT), (x, weight)
-    )
+    assert torch.autograd.gradcheck(lambda x, weight: rms_norm(x, weight, eps=EPS, numerics=EXACT), (x, weight))
 
 
 @pytest.mark.parametrize("shape", [(4,), (6,), (1, 5), ()])

@@ -107,9 +107,7 @@ def test_every_midpoint_of_a_half_format_goes_to_the_even_code(dtype: torch.dtyp
 
 
 @pytest.mark.parametrize(("sign", "exponent"), [(1, 0), (-1, 0), (1, -60), (-1, 90)])
-def test_a_value_just_above_a_tie_goes_up_although_fp32_would_lose_what_tells(
-    sign: int, exponent: int
-) -> None:
+def test_a_value_just_above_a_tie_goes_up_although_fp32_would_lose_what_tells(sign: int, exponent: int) -> None:
     x = doubles(sign * math.ldexp(1 + 2.0**-8 + 2.0**-40, exponent))
     wanted = sign * math.ldexp(1 + 2.0**-7, exponent)
     assert round_to_nearest(x, torch.bfloat16).item() == wanted

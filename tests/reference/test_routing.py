@@ -139,9 +139,7 @@ def test_agrees_with_sorting_by_tuples(
 
 @pytest.mark.parametrize("seed", range(30))
 @SCORE_FUNCTIONS
-def test_agrees_with_sorting_by_tuples_on_special_values_and_ties(
-    seed: int, score_function: str
-) -> None:
+def test_agrees_with_sorting_by_tuples_on_special_values_and_ties(seed: int, score_function: str) -> None:
     generator = random.Random(seed)
     num_groups = generator.choice((1, 2, 3, 4))
     size = generator.choice((1, 2, 3, 5))
@@ -171,9 +169,7 @@ def test_agrees_on_near_ties_and_on_skewed_rows() -> None:
 
 @SCORE_FUNCTIONS
 @pytest.mark.parametrize("experts", [6, 160, 896])
-def test_all_nan_row_gets_the_first_ids_with_weight_zero(
-    score_function: str, experts: int
-) -> None:
+def test_all_nan_row_gets_the_first_ids_with_weight_zero(score_function: str, experts: int) -> None:
     for bias in (None, [1.0] * experts):
         row = [NAN] * experts
         assert ids_of(row, bias, top_k=4, score_function=score_function) == [0, 1, 2, 3]

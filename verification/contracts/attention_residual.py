@@ -73,9 +73,15 @@ def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterato
         wanted[:, index] = outputs["prefix"]
     different = ~same_bits(outputs["blocks"], wanted)
     if different.any():
-        yield Finding("structure", f"blocks: {int(different.sum())} elements are not as they must be: block {index} equal to the new prefix, every other one untouched; {describe_failures(different)}")
+        yield Finding(
+            "structure",
+            f"blocks: {int(different.sum())} elements are not as they must be: block {index} equal to the new prefix, every other one untouched; {describe_failures(different)}",
+        )
     if arguments["delta"] is None and (moved := ~same_bits(outputs["prefix"], arguments["prefix"])).any():
-        yield Finding("structure", f"prefix: {int(moved.sum())} elements changed although there is no delta; {describe_failures(moved)}")
+        yield Finding(
+            "structure",
+            f"prefix: {int(moved.sum())} elements changed although there is no delta; {describe_failures(moved)}",
+        )
 
 
 def added_beforehand(arguments: Arguments) -> Arguments:

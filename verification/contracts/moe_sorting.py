@@ -10,7 +10,18 @@ from reference.moe_sorting import SLOT_SHIFT, moe_sorting
 from verification.budget import Golden
 from verification.inputs import Inputs
 from verification.laws import differences, parameter_sensitivity
-from verification.operator import Arguments, Case, CaseGroup, Finding, Law, LawContext, Operator, Output, Outputs, make_case
+from verification.operator import (
+    Arguments,
+    Case,
+    CaseGroup,
+    Finding,
+    Law,
+    LawContext,
+    Operator,
+    Output,
+    Outputs,
+    make_case,
+)
 
 DEFAULTS = {"rows": 4, "experts": 896, "top_k": 16, "block_size": 32, "mask": "none", "local": "all", "buffer": 0}
 
@@ -50,7 +61,7 @@ def sorting_options(p: dict[str, Any], inputs: Inputs) -> Arguments:
 
 
 def distinct(inputs: Inputs, rows: int, experts: int, top_k: int) -> Tensor:
-    """k different experts a row."""
+    """K different experts a row."""
     return inputs.permutations("ids", rows, experts)[:, :top_k]
 
 
@@ -96,7 +107,7 @@ def compared(name: str, arguments: Arguments, outputs: Outputs) -> Tensor | None
         return place * arguments["block_size"] < valid
     inside = place < valid
     if name == "sorted_weights" and outputs["sorted_ids"].shape == outputs[name].shape:
-        top_k = (arguments["expert_ids"].shape[1] if "expert_ids" in arguments else arguments["top_k"])
+        top_k = arguments["expert_ids"].shape[1] if "expert_ids" in arguments else arguments["top_k"]
         inside &= (outputs["sorted_ids"] >> SLOT_SHIFT) < top_k
     return inside
 
@@ -112,23 +123,35 @@ def check_metadata(arguments: Arguments, outputs: Outputs, ids: Tensor) -> Itera
     rows, top_k = ids.shape
     valid = int(outputs["num_valid_ids"][0])
     if not 0 <= valid <= outputs["sorted_ids"].shape[0] or valid % arguments["block_size"]:
-        yield Finding("structure", f"num_valid_ids[0] is {valid}; expected a multiple of {arguments['block_size']} in 0…{outputs['sorted_ids'].shape[0]}")
+        yield Finding(
+            "structure",
+            f"num_valid_ids[0] is {valid}; expected a multiple of {arguments['block_size']} in 0…{outputs['sorted_ids'].shape[0]}",
+        )
         return
     packed = outputs["sorted_ids"][:valid].long()
     token, slot = packed & ((1 << SLOT_SHIFT) - 1), packed >> SLOT_SHIFT
     pair = (slot < top_k) & (slot >= 0) & (token < rows)
     stray = ~pair & (packed != (top_k << SLOT_SHIFT | rows))
     if stray.any():
-        yield Finding("structure", f"sorted_ids: place {int(stray.nonzero()[0])} is {int(packed[stray][0])}: neither a (slot << 24) | token of this call nor the padding {top_k << SLOT_SHIFT | rows}")
+        yield Finding(
+            "structure",
+            f"sorted_ids: place {int(stray.nonzero()[0])} is {int(packed[stray][0])}: neither a (slot << 24) | token of this call nor the padding {top_k << SLOT_SHIFT | rows}",
+        )
         return
     seen = torch.bincount(token[pair] * top_k + slot[pair], minlength=rows * top_k).reshape(rows, top_k)
     live = live_pairs(arguments, ids)
     wrong = seen != live.long()
     if wrong.any():
         t, s = (int(i) for i in wrong.nonzero()[0])
-        yield Finding("structure", f"sorted_ids: (token {t}, slot {s}) of expert {int(ids[t, s])} occurs {int(seen[t, s])} times; expected {int(live[t, s])}; {int(wrong.sum())} such pairs")
+        yield Finding(
+            "structure",
+            f"sorted_ids: (token {t}, slot {s}) of expert {int(ids[t, s])} occurs {int(seen[t, s])} times; expected {int(live[t, s])}; {int(wrong.sum())} such pairs",
+        )
     if outputs.get("output_buffer") is not None and (outputs["output_buffer"] != 0).any():
-        yield Finding("structure", f"output_buffer: {int((outputs['output_buffer'] != 0).sum())} of {outputs['output_buffer'].numel()} elements are not zero")
+        yield Finding(
+            "structure",
+            f"output_buffer: {int((outputs['output_buffer'] != 0).sum())} of {outputs['output_buffer'].numel()} elements are not zero",
+        )
 
 
 def live_pairs(arguments: Arguments, ids: Tensor) -> Tensor:
@@ -146,7 +169,10 @@ def expert_permutation(context: LawContext) -> Iterator[str]:
     """Experts renamed in reverse keep the pairs of each run."""
     arguments = context.arguments()
     experts = arguments["num_experts"]
-    usual, after = context.call(context.arguments()), context.call(arguments | {"expert_ids": experts - 1 - arguments["expert_ids"]})
+    usual, after = (
+        context.call(context.arguments()),
+        context.call(arguments | {"expert_ids": experts - 1 - arguments["expert_ids"]}),
+    )
     if not torch.equal(usual["num_valid_ids"], after["num_valid_ids"]):
         yield f"num_valid_ids is {usual['num_valid_ids'].tolist()} but {after['num_valid_ids'].tolist()} with the experts reversed."
         return
@@ -160,7 +186,10 @@ def expert_permutation(context: LawContext) -> Iterator[str]:
 def _runs(usual: Outputs, after: Outputs, experts: int, block: int) -> Iterator[tuple[Tensor, Tensor, int]]:
     blocks = int(usual["num_valid_ids"][0]) // block
     owners, others = usual["sorted_expert_ids"][:blocks], after["sorted_expert_ids"][:blocks]
-    ids, other_ids = usual["sorted_ids"][: blocks * block].view(blocks, block), after["sorted_ids"][: blocks * block].view(blocks, block)
+    ids, other_ids = (
+        usual["sorted_ids"][: blocks * block].view(blocks, block),
+        after["sorted_ids"][: blocks * block].view(blocks, block),
+    )
     for expert in owners.unique().tolist():
         yield ids[owners == expert], other_ids[others == experts - 1 - expert], expert
 
@@ -171,7 +200,9 @@ def buffer_is_separate(context: LawContext) -> Iterator[str]:
     buffer = torch.ones(arguments["expert_ids"].shape[0], 24, dtype=torch.bfloat16)
     usual = context.call(arguments | {"output_buffer": None})
     after = context.call(context.arguments() | {"output_buffer": buffer})
-    masked = [{n: v[m] if (m := compared(n, arguments, o)) is not None else v for n, v in o.items()} for o in (usual, after)]
+    masked = [
+        {n: v[m] if (m := compared(n, arguments, o)) is not None else v for n, v in o.items()} for o in (usual, after)
+    ]
     yield from differences(masked[0], masked[1], "when a buffer is given")
 
 

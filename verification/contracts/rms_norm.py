@@ -33,7 +33,7 @@ def make(case: Case) -> Arguments:
 def spiky(x: Tensor) -> Tensor:
     """One element of 100 a row among values of 0.01."""
     x = x * 0.01
-    x[:, : 1] = 100.0
+    x[:, :1] = 100.0
     return x
 
 
@@ -78,12 +78,18 @@ OPERATOR = Operator(
     weights=("weight",),
     variants=(
         OFFICIAL,
-        Variant("one_rounding", "weight multiplied in fp32, one rounding (production kernels)", drops=frozenset({"normalized"})),
+        Variant(
+            "one_rounding",
+            "weight multiplied in fp32, one rounding (production kernels)",
+            drops=frozenset({"normalized"}),
+        ),
     ),
     laws=(
         batch_invariance(("x",)),
         row_isolation(("x",)),
-        parameter_sensitivity({"x": lambda a: a["x"].roll(1), "weight": lambda a: a["weight"] * 2, "eps": lambda a: 0.5}),
+        parameter_sensitivity(
+            {"x": lambda a: a["x"].roll(1), "weight": lambda a: a["weight"] * 2, "eps": lambda a: 0.5}
+        ),
         storage_order("x", {name: lambda x, name=name: laid_out(x, name) for name in LAYOUTS if name != "contiguous"}),
     ),
 )

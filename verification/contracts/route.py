@@ -107,7 +107,9 @@ DISTRIBUTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "nan": with_nan,
     "all_nan": all_nan,
     "skewed": skewed,
-    "dead_group": lambda x, g: torch.cat([x.unflatten(1, (g, -1))[:, :1].fill_(torch.nan), x.unflatten(1, (g, -1))[:, 1:]], 1).flatten(1),
+    "dead_group": lambda x, g: torch.cat(
+        [x.unflatten(1, (g, -1))[:, :1].fill_(torch.nan), x.unflatten(1, (g, -1))[:, 1:]], 1
+    ).flatten(1),
     "pair_of_groups": pair_of_groups,
 }
 
@@ -128,7 +130,10 @@ def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterato
     experts = arguments["logits"].shape[1]
     if ((ids < 0) | (ids >= experts)).any():
         bad = ((ids < 0) | (ids >= experts)).nonzero()[0]
-        yield Finding("structure", f"expert_ids: row {int(bad[0])}, slot {int(bad[1])} is {int(ids[tuple(bad)])}; expected 0…{experts - 1}")
+        yield Finding(
+            "structure",
+            f"expert_ids: row {int(bad[0])}, slot {int(bad[1])} is {int(ids[tuple(bad)])}; expected 0…{experts - 1}",
+        )
         return
     yield from check_choice(logical(arguments, ids), arguments, golden)
 
@@ -147,7 +152,10 @@ def condition(arguments: Arguments, outputs: Outputs) -> Arguments:
 def relabelled(arguments: Arguments) -> Arguments:
     """Experts in reverse order."""
     bias = arguments["correction_bias"]
-    return arguments | {"logits": arguments["logits"].flip(1), "correction_bias": None if bias is None else bias.flip(0)}
+    return arguments | {
+        "logits": arguments["logits"].flip(1),
+        "correction_bias": None if bias is None else bias.flip(0),
+    }
 
 
 def relabelled_outputs(arguments: Arguments, usual: Outputs) -> Outputs:
@@ -156,7 +164,18 @@ def relabelled_outputs(arguments: Arguments, usual: Outputs) -> Outputs:
     return {"expert_ids": experts - 1 - usual["expert_ids"], "expert_weights": usual["expert_weights"]}
 
 
-SPECIAL = ("equal", "few_values", "near_tie", "saturated", "underflow", "subnormal", "infinite", "nan", "all_nan", "skewed")
+SPECIAL = (
+    "equal",
+    "few_values",
+    "near_tie",
+    "saturated",
+    "underflow",
+    "subnormal",
+    "infinite",
+    "nan",
+    "all_nan",
+    "skewed",
+)
 OPTIONS = tuple({"renormalize": r, "scaling": s, "score": f, "bias": b} for r in (True, False) for s in (1.0, 2.5) for f in ("sigmoid", "softmax") for b in ("none", "normal"))  # fmt: skip
 
 GROUPS = (
@@ -182,7 +201,9 @@ GROUPS = (
 
 VARIANTS = (
     OFFICIAL,
-    Variant("denominator_floor", "the sum of weights is floored at 1e-20 (aiter)", adds=frozenset({"denominator_floor"})),
+    Variant(
+        "denominator_floor", "the sum of weights is floored at 1e-20 (aiter)", adds=frozenset({"denominator_floor"})
+    ),
     Variant("denominator_guard", "a sum of weights of 0 becomes 1 (tokenspeed)", adds=frozenset({"denominator_guard"})),
     Variant("nan_weights", "a NaN score gives a NaN weight", adds=frozenset({"nan_weights"})),
 )

@@ -25,7 +25,11 @@ def case(distribution: str = "normal", seed: int = 0, **parameters: object) -> C
 def make(case: Case) -> Arguments:
     """The router's arguments and the sorter's options."""
     p = DEFAULTS | dict(case.parameters)
-    return routing.routing_arguments(p, case) | {"block_size": p["block_size"]} | sorting.sorting_options(p, Inputs(case.id))
+    return (
+        routing.routing_arguments(p, case)
+        | {"block_size": p["block_size"]}
+        | sorting.sorting_options(p, Inputs(case.id))
+    )
 
 
 def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:
@@ -46,7 +50,10 @@ def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterato
         different = different if mask is None else different & mask
         if different.any():
             at = int(different.nonzero()[0])
-            yield Finding("structure", f"{name}: {int(different.sum())} elements are not those of the ids and weights returned; at {at} got {outputs[name][at].item()}, wanted {wanted[name][at].item()}")
+            yield Finding(
+                "structure",
+                f"{name}: {int(different.sum())} elements are not those of the ids and weights returned; at {at} got {outputs[name][at].item()}, wanted {wanted[name][at].item()}",
+            )
 
 
 GROUPS = (

@@ -40,5 +40,5 @@ TILE = 16
 
 
 def tiled(x: Tensor) -> Tensor:
-    """x with rows of zeros up to a tile of 16: reductions choose their order by the count of rows."""
+    """X with rows of zeros up to a tile of 16: reductions choose their order by the count of rows."""
     return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, TILE - len(x))) if len(x) < TILE else x

@@ -41,7 +41,9 @@ def moe_sorting(
         valid = valid & (token < num_local_tokens)
     expert = torch.where(valid, expert, num_experts)
 
-    counts = torch.zeros(num_experts + 1, dtype=torch.long, device=device).scatter_add_(0, expert, torch.ones_like(expert))
+    counts = torch.zeros(num_experts + 1, dtype=torch.long, device=device).scatter_add_(
+        0, expert, torch.ones_like(expert)
+    )
     padded = (counts[:num_experts] + block_size - 1) // block_size * block_size
     ends = padded.cumsum(0)
     starts = torch.cat([ends - padded, ends.new_full((1,), slots)])
@@ -61,7 +63,9 @@ def moe_sorting(
     inside = owner < num_experts
     sorted_expert_ids = torch.where(inside, local[owner.clamp(max=num_experts - 1)], -1).to(torch.int32)
     count = ends[-1:]
-    local_rows = torch.full((1,), rows, dtype=torch.long, device=device) if num_local_tokens is None else num_local_tokens.long()
+    local_rows = (
+        torch.full((1,), rows, dtype=torch.long, device=device) if num_local_tokens is None else num_local_tokens.long()
+    )
     if output_buffer is not None:
         output_buffer.zero_()
     return sorted_ids[:slots], sorted_weights[:slots], sorted_expert_ids, torch.cat([count, local_rows]).to(torch.int32)

@@ -17,7 +17,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def normalized(x: Tensor, eps: float) -> Tensor:
-    """x ÷ rms(x) rounded to x's dtype, held in fp32."""
+    """X ÷ rms(x) rounded to x's dtype, held in fp32."""
     return functional.rms_norm(x.float(), (x.shape[-1],), eps=eps).to(x.dtype).float()
 
 

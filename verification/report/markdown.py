@@ -10,7 +10,9 @@ from verification.report.summary import BAD, Margin, Row, margins, rows
 MOST_FAILURES = 12
 
 
-def render(records: list[Record], complaints: Iterable[str] = (), *, interrupted: bool = False, planned: int | None = None) -> str:
+def render(
+    records: list[Record], complaints: Iterable[str] = (), *, interrupted: bool = False, planned: int | None = None
+) -> str:
     """The whole report."""
     return "\n".join(_report(records, list(complaints), interrupted, planned)) + "\n"
 
@@ -31,8 +33,14 @@ def _report(records: list[Record], complaints: list[str], interrupted: bool, pla
     yield from _method(records)
 
 
-def _headline(records: list[Record], bad: list[Record], complaints: list[str], interrupted: bool, planned: int | None) -> str:
-    counts = ", ".join(f"{n} {v}" for v in ("passed", "failed", "error", "waived", "unsupported") if (n := sum(r.verdict == v for r in records)))
+def _headline(
+    records: list[Record], bad: list[Record], complaints: list[str], interrupted: bool, planned: int | None
+) -> str:
+    counts = ", ".join(
+        f"{n} {v}"
+        for v in ("passed", "failed", "error", "waived", "unsupported")
+        if (n := sum(r.verdict == v for r in records))
+    )
     if interrupted:
         return f"**INTERRUPTED: no verdict.** {len(records)} of {planned} checks done: {counts}."
     executed = [r for r in records if r.verdict != "unsupported"]
@@ -45,7 +53,11 @@ def _headline(records: list[Record], bad: list[Record], complaints: list[str], i
 
 
 def _where(records: list[Record]) -> Iterator[str]:
-    places = {(r.target, r.claim, r.environment.device, r.environment.architecture, r.environment.torch, r.environment.triton) for r in records if r.environment}
+    places = {
+        (r.target, r.claim, r.environment.device, r.environment.architecture, r.environment.torch, r.environment.triton)
+        for r in records
+        if r.environment
+    }
     for target, claim, device, architecture, torch, triton in sorted(places):
         yield f"- Target `{target}` ({claim}): {device}, {architecture}, torch {torch}, triton {triton}"
     yield f"- Commit {', '.join(sorted({r.commit for r in records})) or 'unknown'}; suites {', '.join(sorted({r.suite for r in records}))}"
@@ -87,7 +99,9 @@ def _numbers(row: Row) -> str:
     _, output = row.worst
     leanings = [o.bias_ratio for r in row.records for o in r.outputs if o.bias_ratio is not None]
     bias = f"{max(leanings):.2f}" if leanings else "–"
-    return f"{output.worst_error:.3g} | {output.worst_budget:.3g} | {output.ratio:.3f} | {output.worst_ulps:.2g} | {bias}"
+    return (
+        f"{output.worst_error:.3g} | {output.worst_budget:.3g} | {output.ratio:.3f} | {output.worst_ulps:.2g} | {bias}"
+    )
 
 
 def _margins(table: list[Margin]) -> Iterator[str]:

@@ -50,7 +50,9 @@ def rows(records: Iterable[Record]) -> list[Row]:
     for r in records:
         key = (r.operator, f"law: {r.law}" if r.law else r.group, r.implementation, r.target, r.variant)
         table.setdefault(key, Row(*key)).records.append(r)
-    return sorted(table.values(), key=lambda row: (row.operator, row.implementation, row.target, row.group.startswith("law: ")))
+    return sorted(
+        table.values(), key=lambda row: (row.operator, row.implementation, row.target, row.group.startswith("law: "))
+    )
 
 
 @dataclass

@@ -29,7 +29,9 @@ def repair() -> None:
 
     def dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
         if tl.bfloat16 in (a.dtype.scalar, b.dtype.scalar):
-            raise NotImplementedError("Triton's interpreter multiplies the bit patterns of bf16 in tl.dot: use another target")
+            raise NotImplementedError(
+                "Triton's interpreter multiplies the bit patterns of bf16 in tl.dot: use another target"
+            )
         return original_dot(self, a, b, *rest)
 
     original_dot = InterpreterBuilder.create_dot

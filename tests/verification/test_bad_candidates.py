@@ -1,0 +1,66 @@
+"""A candidate that misbehaves gets a verdict that says how, and the run goes on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from verification.plan import Selection, build
+from verification.runner import Problem, Session
+
+CASE = "rms_norm/rows=3,hidden=16/bf16/normal/0"
+
+BAD = {
+    "takes_other_arguments": ("error", "signature", r"does not take the operator's arguments: .*eps|weight"),
+    "returns_two": ("failed", "structure", r"returned 2 tensors; expected 1: y"),
+    "returns_a_dict": ("failed", "structure", r"returned a dict where a tensor is expected"),
+    "returns_nothing": ("failed", "structure", r"returned 0 tensors; expected 1: y"),
+    "wrong_shape": ("failed", "structure", r"y has shape \[16, 3\]; expected \[3, 16\]"),
+    "wrong_dtype": ("failed", "structure", r"y has dtype fp32; expected bf16"),
+    "wrong_device": ("failed", "structure", r"y is on meta; expected cpu"),
+    "raises": ("error", "raised", r"RuntimeError: the kernel met something at bad.py:\d+"),
+    "segfaults": ("error", "crash", r"signal SIGSEGV"),
+    "exits_python": ("error", "raised", r"SystemExit: 0"),
+    "exits_process": ("error", "crash", r"exit status 0; it last said: about to leave"),
+    "refuses": ("unsupported", None, r"only rows of 3 elements"),
+    "chatters": ("passed", None, r""),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_verdict_says_what_the_candidate_did(judge, name):
+    record = judge("bad.py", name, CASE)
+    verdict, kind, message = BAD[name]
+    assert (record.verdict, record.kind) == (verdict, kind), record.findings
+    assert re.search(message, " ".join(record.findings))
+
+
+@pytest.mark.parametrize(("name", "limits", "kind"), [
+    ("hangs", {"seconds": 1.5}, "timeout"),
+    ("eats_memory", {"memory_bytes": 1 << 30}, "memory"),
+])  # fmt: skip
+def test_a_candidate_over_its_limits_is_killed_and_the_next_check_runs(candidates, name, limits, kind):
+    with Session(**limits) as limited:
+        declared = {c.declared.name: c for c in limited.declared(candidates / "bad.py")}
+        selection = Selection(candidates=tuple(declared.values()), case=CASE, target="cpu", law="none")
+        checks = {check.candidate.declared.name: check for check in build(selection)}
+        record = limited.run(checks[name])
+        assert (record.verdict, record.kind) == ("error", kind)
+        assert "killed" in record.findings[0]
+        assert limited.run(checks["chatters"]).verdict == "passed"
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+    ("def kernel(:", "SyntaxError"),
+    ("x = 1", "declares no implementation; decorate one with @candidate"),
+    ("raise SystemExit(3)", "SystemExit: 3"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_imported_is_refused_by_name(session, tmp_path, text, message):
+    file = tmp_path / "kernel.py"
+    file.write_text(text)
+    with pytest.raises(Problem, match=re.escape(message)) as refusal:
+        session.declared(file)
+    assert refusal.value.kind == "import"
+    assert str(file) in str(refusal.value)
