@@ -22,7 +22,8 @@ from verification import candidate
 def kernel(
     prefix, delta, blocks, score_weight, norm_weight, hidden,
     prefix_stride, delta_stride, row_stride, block_stride, width, write_index, eps, output_eps,
-    WIDTH: tl.constexpr, BLOCKS: tl.constexpr, SOURCES: tl.constexpr, DELTA: tl.constexpr, WRITE: tl.constexpr, NORM: tl.constexpr,
+    WIDTH: tl.constexpr, BLOCKS: tl.constexpr, SOURCES: tl.constexpr,
+    DELTA: tl.constexpr, WRITE: tl.constexpr, NORM: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDTH)

@@ -119,7 +119,8 @@ def launch(
     if hidden.numel():
         attention_residual_kernel[(rows,)](
             prefix, delta, blocks, score_weight, output_norm_weight, hidden,
-            prefix.stride(0), 0 if delta is None else delta.stride(0), blocks.stride(0), blocks.stride(1), hidden.stride(0),
+            prefix.stride(0), 0 if delta is None else delta.stride(0), blocks.stride(0), blocks.stride(1),
+            hidden.stride(0),
             width, max(block_write_index, 0), eps, output_eps,
             WIDTH=triton.next_power_of_2(width), BLOCKS=num_blocks, HAS_DELTA=delta is not None,
             WRITE=block_write_index >= 0, NORM=output_norm_weight is not None,

@@ -155,7 +155,7 @@ def allocate(rows: int, top_k: int, num_experts: int, block_size: int, device: t
 
 def bins(num_experts: int) -> int:
     """Histogram bins: one an expert, and one for what is skipped."""
-    return max(triton.next_power_of_2(num_experts + 1), 128)
+    return max(int(triton.next_power_of_2(num_experts + 1)), 128)
 
 
 @implements("moe_sorting", name="triton", supports=supports, batch_invariant=False, kernels=(moe_sorting_kernel,))

@@ -154,4 +154,4 @@ def route_sort(
         block_size=block_size, expert_mask=expert_mask, num_local_tokens=num_local_tokens,
         output_buffer=output_buffer, numerics=numerics,
     )  # fmt: skip
-    return RouteSort(*routing, *sorting)
+    return RouteSort(**routing._asdict(), **sorting._asdict())

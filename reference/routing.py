@@ -113,7 +113,8 @@ def group_scores(choice: Tensor, num_groups: int, *, biased: bool) -> Tensor:
     """Score of each group [T, G]: the sum of its two best choices with a bias, else its best."""
     groups = choice.unflatten(-1, (num_groups, -1))
     best = groups.gather(-1, ranked(groups)[..., : 2 if biased else 1])
-    return best.sum(-1)
+    scores: Tensor = best.sum(-1)
+    return scores
 
 
 def kept_experts(choice: Tensor, num_groups: int, top_groups: int, *, biased: bool) -> Tensor:

@@ -8,5 +8,6 @@ def test_implementation_is_the_reference(parity_record: Record) -> None:
     if parity_record.verdict in ("failed", "error"):
         findings = "\n".join(parity_record.findings)
         raise AssertionError(
-            f"{parity_record.verdict} ({parity_record.kind}) {parity_record.check}\n{findings}\nrepeat: {parity_record.command}"
+            f"{parity_record.verdict} ({parity_record.kind}) {parity_record.check}\n{findings}\nrepeat: "
+            f"{parity_record.command}"
         )

@@ -125,7 +125,7 @@ def below_floor(suite: str, records: Iterable[Record]) -> list[str]:
     """A complaint a target on which fewer checks ran than the suite promises."""
     wanted = floors().get(suite, {})
     return [
-        f"only {count} checks of suite {suite} ran on {target}; its floor is {wanted[target]} (verification/floors.json)"
+        f"only {count} checks of suite {suite} ran on {target}; the floor in floors.json is {wanted[target]}"
         for target, count in executed(records).items()
         if count < wanted.get(target, 0)
     ]

@@ -175,7 +175,8 @@ def _special_values(operator: Operator, arguments: Arguments, outputs: Outputs, 
         if wrong.any():
             yield Finding(
                 "special_value",
-                f"{output.name}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; {_first(wrong, got, exact)}; {describe_failures(wrong)}",
+                f"{output.name}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; "
+                f"{_first(wrong, got, exact)}; {describe_failures(wrong)}",
             )
 
 
@@ -195,7 +196,8 @@ def _equal_bits(
     if different.any():
         yield Finding(
             "structure",
-            f"{output.name}: {int(different.sum())} of {got.numel()} elements differ; {_first(different, got, wanted)}; {describe_failures(different)}",
+            f"{output.name}: {int(different.sum())} of {got.numel()} elements differ; "
+            f"{_first(different, got, wanted)}; {describe_failures(different)}",
         )
 
 
@@ -222,7 +224,8 @@ def compare_numbers(name: str, got: Tensor, exact: Tensor, budget: Budget) -> tu
     metrics = Metrics(
         output=name, dtype=DTYPE_NAMES[dtype], elements=exact.numel(), largest_error=float(error.max()),
         ratio=float(ratio[place]), worst_index=place, worst_error=float(error[place]),
-        worst_budget=float(budget.allowed[place]), worst_ulps=float(ulps[place]), largest_ulps=float(ulps.max()), bit_equal=float(same_bits(got, nearest.to(dtype)).double().mean()),
+        worst_budget=float(budget.allowed[place]), worst_ulps=float(ulps[place]), largest_ulps=float(ulps.max()),
+        bit_equal=float(same_bits(got, nearest.to(dtype)).double().mean()),
         row_ratio=float(_shares(rows, budget.row_limit).max()), bias=bias, bias_ratio=bias_ratio,
         median_budget_ulps=float((budget.allowed / spacing).median()),
     )  # fmt: skip
@@ -235,19 +238,23 @@ def _numeric_findings(
     if over.any():
         yield Finding(
             "budget",
-            f"{name}: {int(over.sum())} of {exact.numel()} elements exceed their budget; {_worst(over, got, exact, budget.allowed)}; {describe_failures(over)}",
+            f"{name}: {int(over.sum())} of {exact.numel()} elements exceed their budget; "
+            f"{_worst(over, got, exact, budget.allowed)}; {describe_failures(over)}",
         )
         return
     if not metrics.row_ratio <= 1:
         row = int(torch.argmax(_shares(rows, budget.row_limit)))
         yield Finding(
             "budget",
-            f"{name}: row {row} of {rows.numel()} is off as a whole: root mean square of error ÷ spread {float(rows.flatten()[row]):.3g}, limit {float(budget.row_limit.flatten()[row]):.3g}, though each element is within its budget",
+            f"{name}: row {row} of {rows.numel()} is off as a whole: root mean square of error ÷ spread "
+            f"{float(rows.flatten()[row]):.3g}, limit {float(budget.row_limit.flatten()[row]):.3g}, though "
+            "each element is within its budget",
         )
     if metrics.bias_ratio is not None and not metrics.bias_ratio <= 1:
         yield Finding(
             "bias",
-            f"{name}: errors lean one way: mean of error ÷ spread {metrics.bias:+.3g}, {metrics.bias_ratio:.3g} × the limit; look for truncation or a scale rounded too early",
+            f"{name}: errors lean one way: mean of error ÷ spread {metrics.bias:+.3g}, {metrics.bias_ratio:.3g} "
+            "× the limit; look for truncation or a scale rounded too early",
         )
 
 
@@ -265,7 +272,8 @@ def _worst(over: Tensor, got: Tensor, exact: Tensor, allowed: Tensor) -> str:
     for flat in torch.topk(ratio, min(WORST, int(over.sum()))).indices:
         index = [int(i) for i in torch.unravel_index(flat, exact.shape)]
         lines.append(
-            f"at {index} got {float(got.flatten()[flat]):.6g}, wanted {float(exact.flatten()[flat]):.6g} ± {float(allowed.flatten()[flat]):.2g} ({float(ratio[flat]):.3g} × budget)"
+            f"at {index} got {float(got.flatten()[flat]):.6g}, wanted {float(exact.flatten()[flat]):.6g} "
+            f"± {float(allowed.flatten()[flat]):.2g} ({float(ratio[flat]):.3g} × budget)"
         )
     return "; ".join(lines)
 

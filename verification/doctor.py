@@ -34,11 +34,9 @@ def examine() -> list[Finding]:
         missing = target.missing()
         found.append(Finding(f"target {target.name}", missing is None, missing or target.describes))
     for candidate in builtin():
-        target = place(candidate, None)
+        home = place(candidate, None)
         name = f"{candidate.declared.operator}: {candidate.declared.name}"
-        found.append(
-            Finding(name, target is not None, f"runs on {target.name}" if target else "no target here runs it")
-        )
+        found.append(Finding(name, home is not None, f"runs on {home.name}" if home else "no target here runs it"))
     folder = Path(scratch_folder() or tempfile.gettempdir())
     free = shutil.disk_usage(folder).free
     found.append(Finding("scratch folder", free > 1 << 30, f"{folder}, {free >> 30} GiB free"))

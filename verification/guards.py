@@ -86,7 +86,7 @@ class AllocationGuard(TorchDispatchMode):
     """While active, serves `empty`- and `full`-like allocations from guarded, poisoned buffers."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.allocations: list[Allocation] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:

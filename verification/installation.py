@@ -15,5 +15,8 @@ def intruder() -> str | None:
         spec = importlib.util.find_spec(name)
         found = Path(spec.origin).resolve().parent.parent if spec and spec.origin else None
         if found != home:
-            return f"package {name!r} comes from {found or 'nowhere'}, not from {home}: use an environment of its own for parity"
+            return (
+                f"package {name!r} comes from {found or 'nowhere'}, not from {home}: use an environment of "
+                "its own for parity"
+            )
     return None

@@ -22,7 +22,8 @@ def differences(before: Outputs, after: Outputs, what: str) -> Iterator[str]:
         if value.shape != other.shape or value.dtype != other.dtype:
             yield f"{name} is {list(value.shape)} {value.dtype} but {list(other.shape)} {other.dtype} {what}."
         elif (different := ~same_bits(value, other)).any():
-            yield f"{name} differs {what} in {int(different.sum())} of {value.numel()} elements; {describe_failures(different)}."
+            count = f"{int(different.sum())} of {value.numel()} elements"
+            yield f"{name} differs {what} in {count}; {describe_failures(different)}."
 
 
 def batch_invariance(row_arguments: tuple[str, ...]) -> Law:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -21,6 +21,8 @@ Arguments = dict[str, Any]
 """An operator's arguments by keyword: tensors, numbers, None."""
 
 Outputs = dict[str, Tensor]
+
+Named = TypeVar("Named")
 
 SUITES = ("smoke", "full", "nightly")
 """Each contains the one before it."""
@@ -256,7 +258,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
-def _pick(name: str, table: Mapping[str, Any], kind: str) -> Any:
+def _pick(name: str, table: Mapping[str, Named], kind: str) -> Named:
     if name not in table:
         raise UnknownNameError(f"unknown {kind} {name!r}; {nearest(name, table)}")
     return table[name]

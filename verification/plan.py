@@ -172,7 +172,7 @@ def place(candidate: Candidate, asked: str | None) -> Target | None:
 
 
 def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup, Case]]:
-    listed = dict((case.id, (group, case)) for group, case in operator.cases("nightly"))
+    listed = {case.id: (group, case) for group, case in operator.cases("nightly")}
     if selection.case is not None:
         case = parse_case(selection.case)
         yield listed.get(case.id, (CaseGroup("asked", "nightly", (case,)), case))
@@ -182,10 +182,9 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
 
 
 def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
-    if selection.law not in {None, "none", *(law.name for law in operator.laws)}:
-        raise UnknownNameError(
-            f"unknown law {selection.law!r} of {operator.name}; {nearest(str(selection.law), [law.name for law in operator.laws])}"
-        )
+    known = [law.name for law in operator.laws]
+    if selection.law not in (None, "none", *known):
+        raise UnknownNameError(f"unknown law {selection.law!r} of {operator.name}; {nearest(selection.law, known)}")
     if selection.case is not None:
         return (parse_case(selection.case),) if selection.law else ()
     return (
@@ -198,10 +197,10 @@ def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
 def _numbers(plain: Check, selection: Selection) -> Iterator[Check]:
     """The check itself and, in larger suites, each tuning configuration alone."""
     declared = plain.candidate.declared
-    if plain.configuration is not None and plain.configuration not in declared.configurations:
-        raise UnknownNameError(
-            f"{declared.name} of {plain.operator.name} has no configuration {plain.configuration!r}; {nearest(plain.configuration, declared.configurations)}"
-        )
+    asked, known = plain.configuration, declared.configurations
+    if asked is not None and asked not in known:
+        whose = f"{declared.name} of {plain.operator.name}"
+        raise UnknownNameError(f"{whose} has no configuration {asked!r}; {nearest(asked, known)}")
     yield plain
     if plain.configuration is None and selection.suite != "smoke" and selection.case is None:
         yield from (replace(plain, configuration=name) for name in declared.configurations)

@@ -47,7 +47,9 @@ def derived(records: Iterable[Record], reason: str | None) -> dict[str, Any]:
                 "largest_factor": round(max(row["factors"]), 3),
                 "cases": len(row["cases"]),
                 "targets": sorted(row["targets"]),
-                "largest_error_over_budget": {k: round(v, 4) for k, v in sorted(row["largest_error_over_budget"].items())},
+                "largest_error_over_budget": {
+                    name: round(ratio, 4) for name, ratio in sorted(row["largest_error_over_budget"].items())
+                },
             }
             for key, row in sorted(rows.items())
         },

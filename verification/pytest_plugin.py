@@ -8,7 +8,6 @@ to GPU N before anything is imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +115,6 @@ def _marks(check: Check, config: pytest.Config) -> list[pytest.MarkDecorator]:
 
 
 PLAN: pytest.StashKey[list[Any]] = pytest.StashKey()
-RECORDS: pytest.StashKey[list[Any]] = pytest.StashKey()
 SESSION: pytest.StashKey[Any] = pytest.StashKey()
 
 
@@ -155,7 +153,7 @@ def _candidates(config: pytest.Config) -> tuple[Any, ...]:
 
 
 def session_of(config: pytest.Config) -> Session:
-    """This process's session of children and goldens."""
+    """The session of children and goldens."""
     if SESSION not in config.stash:
         from verification.runner import Session
         from verification.waivers import Waivers
@@ -172,18 +170,17 @@ def parity_session(request: pytest.FixtureRequest) -> Session:
 
 
 @pytest.fixture
-def parity_record(parity_check: Check, parity_session: Session, request: pytest.FixtureRequest) -> Iterator[Record]:
+def parity_record(parity_check: Check, parity_session: Session, request: pytest.FixtureRequest) -> Record:
     """The record of one check, added to the test's properties and to the report."""
     record = parity_session.run(parity_check)
-    request.config.stash.setdefault(RECORDS, []).append(record)
     request.node.user_properties.append(("parity_record", record.model_dump_json()))
-    yield record
+    return record
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Gather records in the process that writes the report, xdist's controller included."""
     if report.when == "call":
-        COLLECTED.extend(value for name, value in report.user_properties if name == "parity_record")
+        COLLECTED.extend(str(value) for name, value in report.user_properties if name == "parity_record")
 
 
 COLLECTED: list[str] = []

@@ -23,7 +23,7 @@ from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
 from verification.comparison import Comparison, Observed, compare, named, same_bits
 from verification.operator import Arguments, Case, Finding, Operator, Outputs
 from verification.plan import Candidate, Check
-from verification.records import BudgetRecord, Environment, OutputRecord, Record, now
+from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
 from verification.targets import Target
 from verification.transport import Blob, read_results, scratch_folder
 from verification.waivers import Waivers
@@ -31,7 +31,7 @@ from verification.worker import ROOT, Worker, WorkerError
 
 SERVICE = "verification.execution:serve"
 REMEMBERED = 4
-VERDICTS = {"unsupported": "unsupported", "structure": "failed", "guard": "failed"}
+VERDICTS: dict[str, Verdict] = {"unsupported": "unsupported", "structure": "failed", "guard": "failed"}
 """Verdict of a run that gave nothing to compare, by kind of problem; any other is an error."""
 
 
@@ -147,7 +147,8 @@ class _Running:
 
     def __init__(self, session: Session, check: Check) -> None:
         self.session, self.check = session, check
-        self.verdict, self.kind = "passed", None
+        self.verdict: Verdict = "passed"
+        self.kind: Any = None
         self.findings: list[str] = []
         self.modes: list[str] = []
         self.comparison = Comparison()
@@ -203,7 +204,8 @@ class _Running:
                 return [
                     Finding(
                         "determinism",
-                        f"{name}: {int(different.sum())} of {value.numel()} elements differ between the first call and {what}: stale state, a race, or an input that was frozen",
+                        f"{name}: {int(different.sum())} of {value.numel()} elements differ between the first call "
+                        f"and {what}: stale state, a race, or an input that was frozen",
                     )
                 ]
         return []
@@ -223,7 +225,7 @@ class _Running:
             implementation=declared.name, variant=declared.variant, target=check.target.name,
             claim=check.target.describes, configuration=check.configuration,
             law=check.law.name if check.law else None, verdict=self.verdict, kind=self.kind, findings=self.findings,
-            outputs=[OutputRecord(**{**asdict(m), "worst_index": list(m.worst_index)}) for m in self.comparison.metrics],
+            outputs=[OutputRecord.model_validate(asdict(m)) for m in self.comparison.metrics],
             modes=self.modes, budget=_provenance(self.golden),
             environment=Environment(**self.environment) if self.environment else None,
             source_hash=current_hash(check),

@@ -31,7 +31,8 @@ def check_choice(ids: Tensor, arguments: Arguments, golden: Golden) -> Iterator[
         row = int(repeated.nonzero()[0])
         yield Finding(
             "structure",
-            f"expert_ids: row {row} holds an expert twice: {ids[row].tolist()}; k distinct ids are expected in {int(repeated.sum())} more such rows or this one",
+            f"expert_ids: row {row} holds an expert twice: {ids[row].tolist()}; expected k distinct ids; "
+            f"{int(repeated.sum())} of {ids.shape[0]} rows",
         )
         return
     choice, error = golden.trace["choice"], golden.trace_error["choice"]
@@ -41,7 +42,8 @@ def check_choice(ids: Tensor, arguments: Arguments, golden: Golden) -> Iterator[
         row, slot = (int(i) for i in outside.nonzero()[0])
         yield Finding(
             "structure",
-            f"expert_ids: row {row}, slot {slot} is expert {int(ids[row, slot])}, outside the kept groups ({int(outside.sum())} such slots)",
+            f"expert_ids: row {row}, slot {slot} is expert {int(ids[row, slot])}, outside the kept groups "
+            f"({int(outside.sum())} such slots)",
         )
         return
     yield from _check_order(ids, choice, error, surely)
@@ -57,11 +59,12 @@ def _check_order(ids: Tensor, choice: Tensor, error: Tensor, eligible: Tensor) -
         if overlooked.any():
             row, better = (int(i) for i in overlooked.nonzero()[0])
             got = int(taken[row])
-            margin = float(choice[row, better] - choice[row, got])
+            had, missed = float(choice[row, got]), float(choice[row, better])
+            both = float(error[row, better] + error[row, got])
             yield Finding(
                 "structure",
-                f"expert_ids: row {row}, slot {slot} is expert {got} with choice {float(choice[row, got]):.9g}, but expert {better} "
-                f"with {float(choice[row, better]):.9g} comes first (margin {margin:.3g}, error of both {float(error[row, better] + error[row, got]):.2g}); "
+                f"expert_ids: row {row}, slot {slot} is expert {got} with choice {had:.9g}, but expert {better} with "
+                f"{missed:.9g} comes first (margin {missed - had:.3g}, error of both {both:.2g}); "
                 f"{int(overlooked.any(1).sum())} of {ids.shape[0]} rows",
             )
             return
@@ -96,5 +99,5 @@ def kept_experts(choice: Tensor, error: Tensor, arguments: Arguments) -> tuple[T
     )  # before[t, a, b]: group a must be ranked before group b
     surely_beaten_by = before.sum(1)
     maybe_beaten_by = (~before.transpose(1, 2)).sum(1) - 1
-    spread = lambda mask: mask.repeat_interleave(size, dim=1)  # noqa: E731
-    return spread(maybe_beaten_by < kept), spread(surely_beaten_by < kept)
+    surely, possibly = maybe_beaten_by < kept, surely_beaten_by < kept
+    return surely.repeat_interleave(size, dim=1), possibly.repeat_interleave(size, dim=1)

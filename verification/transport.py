@@ -80,7 +80,7 @@ def describe(arguments: dict[str, Any]) -> tuple[Header, list[Tensor]]:
             "dtype": DTYPE_NAMES[value.dtype],
             "shape": list(value.shape),
             "stride": list(value.stride()),
-            "offset": value.storage_offset(),
+            "offset": int(value.storage_offset()),
         }
     header["nbytes"] = max(position, ALIGNMENT)
     return header, payloads

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reference.numerics import Variant, rounded
 from verification.comparison import compare, named, same_bits
-from verification.operator import Operator
+from verification.operator import Arguments, Operator, Outputs
 from verification.plan import Check
 from verification.runner import Problem, Session
 
@@ -53,13 +53,13 @@ def identify(session: Session, checks: Iterable[Check]) -> list[Likeness]:
     return sorted(table, key=lambda row: (row.failed, -row.share))
 
 
-def _count_bits(row: Likeness, operator: Operator, arguments: dict[str, object], outputs: dict[str, object]) -> None:
-    conditions = operator.condition(arguments, outputs) if operator.condition else {}  # type: ignore[arg-type]
+def _count_bits(row: Likeness, operator: Operator, arguments: Arguments, outputs: Outputs) -> None:
+    conditions = operator.condition(arguments, outputs) if operator.condition else {}
     ideal = operator.evaluate(arguments, numerics=rounded(row.variant), **conditions)
     for output in operator.outputs:
         # An in-place argument is stored the same way under every variant.
         if output.kind == "number" and output.argument is None and output.name in outputs:
             got = outputs[output.name]
-            equal = same_bits(got, ideal[output.name].to(got.dtype))  # type: ignore[attr-defined, arg-type]
+            equal = same_bits(got, ideal[output.name].to(got.dtype))
             row.elements += equal.numel()
             row.equal += int(equal.sum())

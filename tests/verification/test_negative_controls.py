@@ -22,7 +22,7 @@ EXPECTED = {
     "nan": dict.fromkeys((*NUMBERS, "route", "route_sort"), "special_value") | {"moe_sorting": "structure"},
     "its_inputs": dict.fromkeys(NUMBERS, "budget") | dict.fromkeys(CHOICES, "structure"),
     "previous_output": dict.fromkeys(CASES, "determinism"),
-    "one_element": dict.fromkeys((*NUMBERS, "route"), "budget") | {"moe_sorting": "structure", "route_sort": "structure"},
+    "one_element": dict.fromkeys((*NUMBERS, "route"), "budget") | dict.fromkeys(CHOICES[1:], "structure"),
     "one_row": dict.fromkeys((*NUMBERS, "route"), "budget") | {"route_sort": "structure"},
     "swapped_experts": dict.fromkeys(CHOICES, "structure"),
     "past_its_end": dict.fromkeys(CASES, "guard"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from verification.laws import batch_invariance, equivalence, parameter_sensitivi
 from verification.localization import describe_failures
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "rows": 4, "hidden": 7168, "blocks": 8, "capacity": 8, "delta": True, "write": False, "norm": True,
     "order": "token_major", "score_scale": 2.0, "eps": 1e-6, "output_eps": 2e-6,
 }  # fmt: skip
@@ -24,7 +25,7 @@ ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33)
 BF16 = torch.bfloat16
 
 
-def case(distribution: str = "normal", seed: int = 0, **parameters: object) -> Case:
+def case(distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
     """A case of attention_residual."""
     return make_case("attention_residual", DEFAULTS, "bf16", distribution, seed, **parameters)
 
@@ -35,7 +36,7 @@ def make(case: Case) -> Arguments:
     inputs = Inputs(case.id)
     rows, hidden = p["rows"], p["hidden"]
     scale = {"normal": 1.0, "near_eps": 2.0**-10, "large": 2.0**10, "zeros": 0.0, "nonfinite": 1.0}[case.distribution]
-    growth = torch.linspace(0.5, 2.0, p["capacity"], dtype=torch.float64)[None, :, None]
+    growth = (1 + torch.arange(p["capacity"], dtype=torch.float64))[None, :, None] / 4
     blocks = (inputs.normal("blocks", (rows, p["capacity"], hidden), scale) * growth).to(BF16)
     blocks[:, p["blocks"] :] = torch.nan
     prefix = inputs.normal("prefix", (rows, hidden), scale).to(BF16)
@@ -75,7 +76,8 @@ def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterato
     if different.any():
         yield Finding(
             "structure",
-            f"blocks: {int(different.sum())} elements are not as they must be: block {index} equal to the new prefix, every other one untouched; {describe_failures(different)}",
+            f"blocks: {int(different.sum())} elements are not as they must be: block {index} equal to "
+            f"the new prefix, every other one untouched; {describe_failures(different)}",
         )
     if arguments["delta"] is None and (moved := ~same_bits(outputs["prefix"], arguments["prefix"])).any():
         yield Finding(
@@ -90,25 +92,85 @@ def added_beforehand(arguments: Arguments) -> Arguments:
 
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(rows=0), case(rows=1), case(), case(rows=17, write=True, blocks=3), case(rows=2, order="block_major"))),
-    CaseGroup("production sizes", "full", tuple(case(rows=r, order=o) for r in ROWS for o in ("token_major", "block_major")) + (case(rows=256),)),
-    CaseGroup("block counts", "smoke", tuple(case(rows=3, hidden=1024, blocks=b) for b in (0, 1, 8)) + (case(rows=3, hidden=1024, blocks=0, write=True),)),
-    CaseGroup("block counts", "full", tuple(case(rows=4, blocks=b, write=w, delta=d) for b in range(8) for w in (False, True) for d in (False, True))),
-    CaseGroup("options", "smoke", tuple(case(rows=5, hidden=512, blocks=4, delta=d, norm=n, write=w) for d in (True, False) for n in (True, False) for w in (True, False))),
-    CaseGroup("odd widths", "smoke", tuple(case(rows=3, hidden=h, blocks=5, write=True, order="block_major") for h in (96, 1000, 1025))),
-    CaseGroup("magnitudes", "smoke", (case("near_eps", hidden=1024), case("large", hidden=1024), case("zeros", hidden=256), case(hidden=1024, score_scale=30.0))),
-    CaseGroup("magnitudes", "full", (case("near_eps"), case("large"), case(score_scale=30.0), case("near_eps", rows=33, delta=False))),
+    CaseGroup(
+        "production sizes",
+        "smoke",
+        (case(rows=0), case(rows=1), case(), case(rows=17, write=True, blocks=3), case(rows=2, order="block_major")),
+    ),
+    CaseGroup(
+        "production sizes",
+        "full",
+        tuple(case(rows=r, order=o) for r in ROWS for o in ("token_major", "block_major")) + (case(rows=256),),
+    ),
+    CaseGroup(
+        "block counts",
+        "smoke",
+        tuple(case(rows=3, hidden=1024, blocks=b) for b in (0, 1, 8))
+        + (case(rows=3, hidden=1024, blocks=0, write=True),),
+    ),
+    CaseGroup(
+        "block counts",
+        "full",
+        tuple(case(rows=4, blocks=b, write=w, delta=d) for b in range(8) for w in (False, True) for d in (False, True)),
+    ),
+    CaseGroup(
+        "options",
+        "smoke",
+        tuple(
+            case(rows=5, hidden=512, blocks=4, delta=d, norm=n, write=w)
+            for d in (True, False)
+            for n in (True, False)
+            for w in (True, False)
+        ),
+    ),
+    CaseGroup(
+        "odd widths",
+        "smoke",
+        tuple(case(rows=3, hidden=h, blocks=5, write=True, order="block_major") for h in (96, 1000, 1025)),
+    ),
+    CaseGroup(
+        "magnitudes",
+        "smoke",
+        (
+            case("near_eps", hidden=1024),
+            case("large", hidden=1024),
+            case("zeros", hidden=256),
+            case(hidden=1024, score_scale=30.0),
+        ),
+    ),
+    CaseGroup(
+        "magnitudes",
+        "full",
+        (case("near_eps"), case("large"), case(score_scale=30.0), case("near_eps", rows=33, delta=False)),
+    ),
     CaseGroup("NaN and Inf", "smoke", (case("nonfinite", hidden=256, blocks=3),)),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=17, blocks=s % 9) for s in range(1, 33))),
-)  # fmt: skip
+)
 
 VARIANTS = (
     OFFICIAL,
-    Variant("one_rounding", "mix rounded to bf16, output norm rounded once (tokenspeed)", drops=frozenset({"output_normalized"})),
-    Variant("mix_unrounded", "no rounding between mix and output norm, one at the end (vllm, aiter FlyDSL)", drops=frozenset({"mix", "output_normalized"})),
-    Variant("prefix_unrounded", "as mix_unrounded, and the prefix is a candidate before it is rounded (ATOM, aiter Triton)", drops=frozenset({"prefix", "mix", "output_normalized"})),
-    Variant("score_weight_bf16", "as one_rounding, with the scorer rounded to bf16 (tokenspeed, split and fused)", adds=frozenset({"score_weight"}), drops=frozenset({"output_normalized"})),
-)  # fmt: skip
+    Variant(
+        "one_rounding",
+        "mix rounded to bf16, output norm rounded once (tokenspeed)",
+        drops=frozenset({"output_normalized"}),
+    ),
+    Variant(
+        "mix_unrounded",
+        "no rounding between mix and output norm, one at the end (vllm, aiter FlyDSL)",
+        drops=frozenset({"mix", "output_normalized"}),
+    ),
+    Variant(
+        "prefix_unrounded",
+        "as mix_unrounded, and the prefix is a candidate before it is rounded (ATOM, aiter Triton)",
+        drops=frozenset({"prefix", "mix", "output_normalized"}),
+    ),
+    Variant(
+        "score_weight_bf16",
+        "as one_rounding, with the scorer rounded to bf16 (tokenspeed, split and fused)",
+        adds=frozenset({"score_weight"}),
+        drops=frozenset({"output_normalized"}),
+    ),
+)
 
 ROW_ARGUMENTS = ("prefix", "delta", "blocks")
 
@@ -131,21 +193,26 @@ OPERATOR = Operator(
     laws=(
         batch_invariance(ROW_ARGUMENTS),
         row_isolation(ROW_ARGUMENTS),
-        parameter_sensitivity({
-            "prefix": lambda a: a["prefix"].roll(1, 0),
-            "delta": lambda a: None,
-            "blocks": lambda a: a["blocks"].roll(1, 0),
-            "num_blocks": lambda a: a["num_blocks"] - 1,
-            "score_weight": lambda a: a["score_weight"].roll(1),
-            "output_norm_weight": lambda a: None,
-            "eps": lambda a: 10.0,
-            "output_eps": lambda a: 10.0,
-            "block_write_index": lambda a: -1 if a["block_write_index"] >= 0 else a["num_blocks"],
-        }),
+        parameter_sensitivity(
+            {
+                "prefix": lambda a: a["prefix"].roll(1, 0),
+                "delta": lambda a: None,
+                "blocks": lambda a: a["blocks"].roll(1, 0),
+                "num_blocks": lambda a: a["num_blocks"] - 1,
+                "score_weight": lambda a: a["score_weight"].roll(1),
+                "output_norm_weight": lambda a: None,
+                "eps": lambda a: 10.0,
+                "output_eps": lambda a: 10.0,
+                "block_write_index": lambda a: -1 if a["block_write_index"] >= 0 else a["num_blocks"],
+            }
+        ),
         storage_order("blocks", {"block-major": block_major, "row-padded": row_padded}),
         equivalence(
-            "in_place_is_out_of_place", "Adding the delta beforehand gives the same bits as adding it inside.",
-            added_beforehand, lambda arguments, usual: usual, lambda case: dict(case.parameters).get("delta", True),
+            "in_place_is_out_of_place",
+            "Adding the delta beforehand gives the same bits as adding it inside.",
+            added_beforehand,
+            lambda arguments, usual: usual,
+            lambda case: dict(case.parameters).get("delta", True),
         ),
     ),
-)  # fmt: skip
+)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,12 +23,20 @@ from verification.operator import (
     make_case,
 )
 
-DEFAULTS = {"rows": 4, "experts": 896, "top_k": 16, "block_size": 32, "mask": "none", "local": "all", "buffer": 0}
+DEFAULTS: dict[str, Any] = {
+    "rows": 4,
+    "experts": 896,
+    "top_k": 16,
+    "block_size": 32,
+    "mask": "none",
+    "local": "all",
+    "buffer": 0,
+}
 
 ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33, 256)
 
 
-def case(distribution: str = "distinct", seed: int = 0, **parameters: object) -> Case:
+def case(distribution: str = "distinct", seed: int = 0, **parameters: Any) -> Case:
     """A case of moe_sorting."""
     return make_case("moe_sorting", DEFAULTS, "fp32", distribution, seed, **parameters)
 
@@ -77,7 +85,7 @@ def invalid(inputs: Inputs, rows: int, experts: int, top_k: int) -> Tensor:
     return torch.where(inputs.integers("which", (rows, top_k), 0, 2) == 1, bad, ids)
 
 
-DISTRIBUTIONS = {
+DISTRIBUTIONS: dict[str, Callable[[Inputs, int, int, int], Tensor]] = {
     "distinct": distinct,
     "repeated": lambda i, t, e, k: drawn(i, t, 0, min(e, 4), k),
     "one_expert": lambda i, t, e, k: torch.full((t, k), min(5, e - 1)),
@@ -87,7 +95,7 @@ DISTRIBUTIONS = {
     "all_invalid": lambda i, t, e, k: torch.full((t, k), -1),
 }
 
-MASKS = {
+MASKS: dict[str, Callable[[int], Tensor | None]] = {
     "none": lambda e: None,
     "odd": lambda e: (torch.arange(e) % 2).to(torch.int32),
     "eighth": lambda e: ((torch.arange(e) >= e // 8) & (torch.arange(e) < e // 4)).to(torch.int32),
@@ -104,8 +112,8 @@ def compared(name: str, arguments: Arguments, outputs: Outputs) -> Tensor | None
     valid = int(outputs["num_valid_ids"][0].clamp(min=0)) if outputs["num_valid_ids"].numel() else 0
     place = torch.arange(size)
     if name == "sorted_expert_ids":
-        return place * arguments["block_size"] < valid
-    inside = place < valid
+        return torch.lt(place * int(arguments["block_size"]), valid)
+    inside = torch.lt(place, valid)
     if name == "sorted_weights" and outputs["sorted_ids"].shape == outputs[name].shape:
         top_k = arguments["expert_ids"].shape[1] if "expert_ids" in arguments else arguments["top_k"]
         inside &= (outputs["sorted_ids"] >> SLOT_SHIFT) < top_k
@@ -125,7 +133,8 @@ def check_metadata(arguments: Arguments, outputs: Outputs, ids: Tensor) -> Itera
     if not 0 <= valid <= outputs["sorted_ids"].shape[0] or valid % arguments["block_size"]:
         yield Finding(
             "structure",
-            f"num_valid_ids[0] is {valid}; expected a multiple of {arguments['block_size']} in 0…{outputs['sorted_ids'].shape[0]}",
+            f"num_valid_ids[0] is {valid}; expected a multiple of {arguments['block_size']} "
+            f"in 0…{outputs['sorted_ids'].shape[0]}",
         )
         return
     packed = outputs["sorted_ids"][:valid].long()
@@ -135,7 +144,8 @@ def check_metadata(arguments: Arguments, outputs: Outputs, ids: Tensor) -> Itera
     if stray.any():
         yield Finding(
             "structure",
-            f"sorted_ids: place {int(stray.nonzero()[0])} is {int(packed[stray][0])}: neither a (slot << 24) | token of this call nor the padding {top_k << SLOT_SHIFT | rows}",
+            f"sorted_ids: place {int(stray.nonzero()[0])} is {int(packed[stray][0])}: neither a (slot "
+            f"<< 24) | token of this call nor the padding {top_k << SLOT_SHIFT | rows}",
         )
         return
     seen = torch.bincount(token[pair] * top_k + slot[pair], minlength=rows * top_k).reshape(rows, top_k)
@@ -145,19 +155,21 @@ def check_metadata(arguments: Arguments, outputs: Outputs, ids: Tensor) -> Itera
         t, s = (int(i) for i in wrong.nonzero()[0])
         yield Finding(
             "structure",
-            f"sorted_ids: (token {t}, slot {s}) of expert {int(ids[t, s])} occurs {int(seen[t, s])} times; expected {int(live[t, s])}; {int(wrong.sum())} such pairs",
+            f"sorted_ids: (token {t}, slot {s}) of expert {int(ids[t, s])} occurs {int(seen[t, s])} times; "
+            f"expected {int(live[t, s])}; {int(wrong.sum())} such pairs",
         )
     if outputs.get("output_buffer") is not None and (outputs["output_buffer"] != 0).any():
         yield Finding(
             "structure",
-            f"output_buffer: {int((outputs['output_buffer'] != 0).sum())} of {outputs['output_buffer'].numel()} elements are not zero",
+            f"output_buffer: {int((outputs['output_buffer'] != 0).sum())} of {outputs['output_buffer'].numel()} "
+            "elements are not zero",
         )
 
 
 def live_pairs(arguments: Arguments, ids: Tensor) -> Tensor:
     """Mask [T, k] of the pairs that must be sorted."""
     experts = arguments.get("num_experts") or arguments["logits"].shape[1]
-    live = (ids >= 0) & (ids < experts)
+    live = torch.logical_and(ids >= 0, ids < experts)
     if arguments["expert_mask"] is not None:
         live &= arguments["expert_mask"].bool()[ids.long().clamp(0, experts - 1)]
     if arguments["num_local_tokens"] is not None:
@@ -174,7 +186,10 @@ def expert_permutation(context: LawContext) -> Iterator[str]:
         context.call(arguments | {"expert_ids": experts - 1 - arguments["expert_ids"]}),
     )
     if not torch.equal(usual["num_valid_ids"], after["num_valid_ids"]):
-        yield f"num_valid_ids is {usual['num_valid_ids'].tolist()} but {after['num_valid_ids'].tolist()} with the experts reversed."
+        yield (
+            f"num_valid_ids is {usual['num_valid_ids'].tolist()} but {after['num_valid_ids'].tolist()} "
+            "with the experts reversed."
+        )
         return
     block = arguments["block_size"]
     for one, other, expert in _runs(usual, after, experts, block):
@@ -190,7 +205,7 @@ def _runs(usual: Outputs, after: Outputs, experts: int, block: int) -> Iterator[
         usual["sorted_ids"][: blocks * block].view(blocks, block),
         after["sorted_ids"][: blocks * block].view(blocks, block),
     )
-    for expert in owners.unique().tolist():
+    for expert in sorted(set(owners.tolist())):
         yield ids[owners == expert], other_ids[others == experts - 1 - expert], expert
 
 
@@ -207,17 +222,61 @@ def buffer_is_separate(context: LawContext) -> Iterator[str]:
 
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(rows=0), case(rows=1), case(rows=4, block_size=64), case(rows=17), case(rows=33, buffer=96))),
-    CaseGroup("production sizes", "full", tuple(case(rows=r, block_size=b, buffer=f) for r in ROWS for b in (32, 64) for f in (0, 3584))),
+    CaseGroup(
+        "production sizes",
+        "smoke",
+        (case(rows=0), case(rows=1), case(rows=4, block_size=64), case(rows=17), case(rows=33, buffer=96)),
+    ),
+    CaseGroup(
+        "production sizes",
+        "full",
+        tuple(case(rows=r, block_size=b, buffer=f) for r in ROWS for b in (32, 64) for f in (0, 3584)),
+    ),
     CaseGroup("distributions", "smoke", tuple(case(d, rows=7, experts=24, top_k=4) for d in DISTRIBUTIONS)),
     CaseGroup("distributions", "full", tuple(case(d, rows=r) for d in DISTRIBUTIONS for r in (1, 33, 256))),
-    CaseGroup("expert parallel", "smoke", tuple(case(rows=9, experts=64, top_k=6, mask=m, local=l) for m in ("odd", "eighth", "empty", "full") for l in ("all", "most")) + (case("invalid", rows=9, mask="eighth"), case(rows=5, local="none"), case(rows=5, local="given"))),
-    CaseGroup("expert parallel", "full", tuple(case(d, rows=33, mask=m, local=l) for d in ("distinct", "invalid", "one_expert") for m in MASKS for l in ("all", "most", "none", "given"))),
-    CaseGroup("expert counts", "smoke", tuple(case("repeated", rows=3, experts=e, top_k=2) for e in (1, 3, 60)) + tuple(case("last_expert", rows=3, experts=e, top_k=2) for e in (513, 1025))),
-    CaseGroup("expert counts", "full", tuple(case(d, rows=33, experts=e, top_k=8) for e in (8, 60, 72, 160, 256, 384, 512, 513, 896, 1024, 1025, 2048) for d in ("distinct", "last_expert"))),
+    CaseGroup(
+        "expert parallel",
+        "smoke",
+        tuple(
+            case(rows=9, experts=64, top_k=6, mask=m, local=local)
+            for m in ("odd", "eighth", "empty", "full")
+            for local in ("all", "most")
+        )
+        + (case("invalid", rows=9, mask="eighth"), case(rows=5, local="none"), case(rows=5, local="given")),
+    ),
+    CaseGroup(
+        "expert parallel",
+        "full",
+        tuple(
+            case(d, rows=33, mask=m, local=local)
+            for d in ("distinct", "invalid", "one_expert")
+            for m in MASKS
+            for local in ("all", "most", "none", "given")
+        ),
+    ),
+    CaseGroup(
+        "expert counts",
+        "smoke",
+        tuple(case("repeated", rows=3, experts=e, top_k=2) for e in (1, 3, 60))
+        + tuple(case("last_expert", rows=3, experts=e, top_k=2) for e in (513, 1025)),
+    ),
+    CaseGroup(
+        "expert counts",
+        "full",
+        tuple(
+            case(d, rows=33, experts=e, top_k=8)
+            for e in (8, 60, 72, 160, 256, 384, 512, 513, 896, 1024, 1025, 2048)
+            for d in ("distinct", "last_expert")
+        ),
+    ),
     CaseGroup("row counts", "full", tuple(case(rows=r, experts=8, top_k=2) for r in range(1, 129))),
-    CaseGroup("seeds", "nightly", tuple(case("invalid", seed=s, rows=64 * s, mask="eighth") for s in range(1, 17)) + (case(rows=4096), case("one_expert", rows=4096))),
-)  # fmt: skip
+    CaseGroup(
+        "seeds",
+        "nightly",
+        tuple(case("invalid", seed=s, rows=64 * s, mask="eighth") for s in range(1, 17))
+        + (case(rows=4096), case("one_expert", rows=4096)),
+    ),
+)
 
 OPERATOR = Operator(
     name="moe_sorting",
@@ -239,13 +298,15 @@ OPERATOR = Operator(
     laws=(
         Law("expert_permutation", "Renaming the experts renames the blocks.", expert_permutation),
         Law("in_place_is_out_of_place", "Zeroing a buffer on the way changes no metadata.", buffer_is_separate),
-        parameter_sensitivity({
-            "expert_ids": lambda a: a["expert_ids"].flip(0),
-            "expert_weights": lambda a: a["expert_weights"] * 2,
-            "block_size": lambda a: a["block_size"] * 2,
-            "num_experts": lambda a: a["num_experts"] // 2,
-            "expert_mask": lambda a: (torch.arange(a["num_experts"]) % 3 == 0).to(torch.int32),
-            "num_local_tokens": lambda a: torch.tensor([1], dtype=torch.int32),
-        }),
+        parameter_sensitivity(
+            {
+                "expert_ids": lambda a: a["expert_ids"].flip(0),
+                "expert_weights": lambda a: a["expert_weights"] * 2,
+                "block_size": lambda a: a["block_size"] * 2,
+                "num_experts": lambda a: a["num_experts"] // 2,
+                "expert_mask": lambda a: (torch.arange(a["num_experts"]) % 3 == 0).to(torch.int32),
+                "num_local_tokens": lambda a: torch.tensor([1], dtype=torch.int32),
+            }
+        ),
     ),
-)  # fmt: skip
+)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,22 +10,22 @@ from reference.numerics import OFFICIAL, Variant
 from reference.routing import route
 from verification.budget import Golden
 from verification.inputs import TORCH_DTYPES, Inputs
-from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation
+from verification.laws import Change, batch_invariance, equivalence, parameter_sensitivity, row_isolation
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case
 from verification.topk import check_choice
 
-DEFAULTS = {
+DEFAULTS: dict[str, Any] = {
     "rows": 4, "experts": 896, "top_k": 16, "groups": 1, "kept": 1, "score": "sigmoid", "renormalize": True,
     "scaling": 1.0, "bias": "normal", "mapped": False,
 }  # fmt: skip
 
 ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33, 256)
-KIMI_K2 = {"experts": 384, "top_k": 8, "scaling": 2.827}
-DEEPSEEK_V3 = {"experts": 256, "top_k": 8, "groups": 8, "kept": 4, "scaling": 2.5}
-SMALL = {"experts": 24, "top_k": 4}
+KIMI_K2: dict[str, Any] = {"experts": 384, "top_k": 8, "scaling": 2.827}
+DEEPSEEK_V3: dict[str, Any] = {"experts": 256, "top_k": 8, "groups": 8, "kept": 4, "scaling": 2.5}
+SMALL: dict[str, Any] = {"experts": 24, "top_k": 4}
 
 
-def case(distribution: str = "normal", dtype: str = "fp32", seed: int = 0, **parameters: object) -> Case:
+def case(distribution: str = "normal", dtype: str = "fp32", seed: int = 0, **parameters: Any) -> Case:
     """A case of route."""
     return make_case("route", DEFAULTS, dtype, distribution, seed, **parameters)
 
@@ -34,12 +35,12 @@ def make(case: Case) -> Arguments:
     return routing_arguments(DEFAULTS | dict(case.parameters), case)
 
 
-def routing_arguments(p: dict[str, object], case: Case) -> Arguments:
+def routing_arguments(p: dict[str, Any], case: Case) -> Arguments:
     """The router's arguments for these parameters; shared with `route_sort`."""
     inputs = Inputs(case.id)
-    rows, experts = int(str(p["rows"])), int(str(p["experts"]))
-    logits = DISTRIBUTIONS[case.distribution](inputs.normal("logits", (rows, experts)), int(str(p["groups"])))
-    bias = BIASES[str(p["bias"])](inputs.normal("bias", (experts,)))
+    rows, experts = p["rows"], p["experts"]
+    logits = DISTRIBUTIONS[case.distribution](inputs.normal("logits", (rows, experts)), p["groups"])
+    bias = BIASES[p["bias"]](inputs.normal("bias", (experts,)))
     if case.distribution == "near_tie" and bias is not None:
         bias = bias * 1e-5
     mapping = inputs.permutations("mapping", 1, experts)[0].to(torch.int32) if p["mapped"] else None
@@ -81,8 +82,8 @@ def all_nan(x: Tensor, groups: int) -> Tensor:
 
 
 def skewed(x: Tensor, groups: int) -> Tensor:
-    """linspace(−8, 8), rolled by 37 a row."""
-    ramp = torch.linspace(-8, 8, x.shape[1], dtype=torch.float64)
+    """A ramp from −8 to 8, rolled by 37 a row."""
+    ramp = torch.arange(x.shape[1], dtype=torch.float64) * 16 / max(x.shape[1] - 1, 1) - 8
     return torch.stack([ramp.roll(37 * row) for row in range(x.shape[0])]) if x.shape[0] else x
 
 
@@ -92,7 +93,7 @@ def pair_of_groups(x: Tensor, groups: int) -> Tensor:
     grouped = x.unflatten(1, (groups, -1))
     grouped[:, 0, 0] = 3.0
     grouped[:, 1:, :2] = 0.4 + 0.01 * torch.arange(groups - 1, dtype=torch.float64)[None, :, None]
-    return grouped.flatten(1)
+    return x
 
 
 DISTRIBUTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -176,28 +177,90 @@ SPECIAL = (
     "all_nan",
     "skewed",
 )
-OPTIONS = tuple({"renormalize": r, "scaling": s, "score": f, "bias": b} for r in (True, False) for s in (1.0, 2.5) for f in ("sigmoid", "softmax") for b in ("none", "normal"))  # fmt: skip
+OPTIONS: tuple[dict[str, Any], ...] = tuple(
+    {"renormalize": renormalize, "scaling": scaling, "score": score, "bias": bias}
+    for renormalize in (True, False)
+    for scaling in (1.0, 2.5)
+    for score in ("sigmoid", "softmax")
+    for bias in ("none", "normal")
+)
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(rows=0), case(rows=1), case(rows=8), case(rows=17, bias="none"), case(**KIMI_K2), case(**DEEPSEEK_V3))),
+    CaseGroup(
+        "production sizes",
+        "smoke",
+        (case(rows=0), case(rows=1), case(rows=8), case(rows=17, bias="none"), case(**KIMI_K2), case(**DEEPSEEK_V3)),
+    ),
     CaseGroup("production sizes", "full", tuple(case(rows=r, **m) for r in ROWS for m in ({}, KIMI_K2, DEEPSEEK_V3))),
-    CaseGroup("special scores", "smoke", tuple(case(d, rows=5, **SMALL) for d in SPECIAL) + (case("equal"), case("all_nan"), case("nan", score="softmax", rows=5, **SMALL), case("infinite", score="softmax", rows=5, **SMALL))),
-    CaseGroup("special scores", "full", tuple(case(d, rows=10, bias=b, score=s) for d in SPECIAL for b in ("none", "normal", "negative") for s in ("sigmoid", "softmax"))),
-    CaseGroup("bias", "smoke", tuple(case(rows=3, bias=b, experts=60, top_k=6) for b in BIASES) + (case("few_values", rows=3, bias="close", experts=60, top_k=6),)),
+    CaseGroup(
+        "special scores",
+        "smoke",
+        tuple(case(d, rows=5, **SMALL) for d in SPECIAL)
+        + (
+            case("equal"),
+            case("all_nan"),
+            case("nan", score="softmax", rows=5, **SMALL),
+            case("infinite", score="softmax", rows=5, **SMALL),
+        ),
+    ),
+    CaseGroup(
+        "special scores",
+        "full",
+        tuple(
+            case(d, rows=10, bias=b, score=s)
+            for d in SPECIAL
+            for b in ("none", "normal", "negative")
+            for s in ("sigmoid", "softmax")
+        ),
+    ),
+    CaseGroup(
+        "bias",
+        "smoke",
+        tuple(case(rows=3, bias=b, experts=60, top_k=6) for b in BIASES)
+        + (case("few_values", rows=3, bias="close", experts=60, top_k=6),),
+    ),
     CaseGroup("bias", "full", tuple(case(rows=17, bias=b, **m) for b in BIASES for m in ({}, DEEPSEEK_V3))),
-    CaseGroup("groups", "smoke", (
-        case("pair_of_groups", **DEEPSEEK_V3 | {"kept": 1}), case("pair_of_groups", bias="none", **DEEPSEEK_V3 | {"kept": 1}),
-        case(bias="negative", experts=8, top_k=2, groups=4), case("equal", bias="negative", experts=8, top_k=2, groups=4),
-        case(experts=8, top_k=4, groups=8, kept=4), case("dead_group", rows=3, experts=72, top_k=6, groups=3, kept=2),
-        case("nan", rows=5, experts=48, top_k=6, groups=2, kept=1), case("infinite", rows=5, experts=48, top_k=6, groups=2, kept=1),
-    )),
-    CaseGroup("groups", "full", tuple(case(d, rows=17, bias=b, **DEEPSEEK_V3) for d in SPECIAL for b in ("none", "normal"))),
-    CaseGroup("options", "smoke", tuple(case(rows=2, experts=128, top_k=8, **o) for o in OPTIONS) + (case(mapped=True, experts=60, top_k=6),)),
-    CaseGroup("sizes", "smoke", tuple(case(rows=2, experts=e, top_k=k) for e, k in ((1, 1), (3, 2), (160, 6), (384, 1), (1025, 8), (128, 128)))),
-    CaseGroup("sizes", "full", tuple(case(rows=3, experts=e, top_k=k) for e in (60, 128, 256, 512, 513, 896, 1024, 2048) for k in (1, 2, 8, 16))),
-    CaseGroup("bf16 logits", "smoke", (case(dtype="bf16", rows=3), case("few_values", dtype="bf16", rows=3, **KIMI_K2))),
-    CaseGroup("seeds", "nightly", tuple(case(rows=64, seed=s, **m) for s in range(1, 17) for m in ({}, KIMI_K2, DEEPSEEK_V3))),
-)  # fmt: skip
+    CaseGroup(
+        "groups",
+        "smoke",
+        (
+            case("pair_of_groups", **DEEPSEEK_V3 | {"kept": 1}),
+            case("pair_of_groups", bias="none", **DEEPSEEK_V3 | {"kept": 1}),
+            case(bias="negative", experts=8, top_k=2, groups=4),
+            case("equal", bias="negative", experts=8, top_k=2, groups=4),
+            case(experts=8, top_k=4, groups=8, kept=4),
+            case("dead_group", rows=3, experts=72, top_k=6, groups=3, kept=2),
+            case("nan", rows=5, experts=48, top_k=6, groups=2, kept=1),
+            case("infinite", rows=5, experts=48, top_k=6, groups=2, kept=1),
+        ),
+    ),
+    CaseGroup(
+        "groups", "full", tuple(case(d, rows=17, bias=b, **DEEPSEEK_V3) for d in SPECIAL for b in ("none", "normal"))
+    ),
+    CaseGroup(
+        "options",
+        "smoke",
+        tuple(case(rows=2, experts=128, top_k=8, **o) for o in OPTIONS) + (case(mapped=True, experts=60, top_k=6),),
+    ),
+    CaseGroup(
+        "sizes",
+        "smoke",
+        tuple(case(rows=2, experts=e, top_k=k) for e, k in ((1, 1), (3, 2), (160, 6), (384, 1), (1025, 8), (128, 128))),
+    ),
+    CaseGroup(
+        "sizes",
+        "full",
+        tuple(
+            case(rows=3, experts=e, top_k=k) for e in (60, 128, 256, 512, 513, 896, 1024, 2048) for k in (1, 2, 8, 16)
+        ),
+    ),
+    CaseGroup(
+        "bf16 logits", "smoke", (case(dtype="bf16", rows=3), case("few_values", dtype="bf16", rows=3, **KIMI_K2))
+    ),
+    CaseGroup(
+        "seeds", "nightly", tuple(case(rows=64, seed=s, **m) for s in range(1, 17) for m in ({}, KIMI_K2, DEEPSEEK_V3))
+    ),
+)
 
 VARIANTS = (
     OFFICIAL,
@@ -208,7 +271,7 @@ VARIANTS = (
     Variant("nan_weights", "a NaN score gives a NaN weight", adds=frozenset({"nan_weights"})),
 )
 
-SENSITIVITY = {
+SENSITIVITY: dict[str, Change] = {
     "logits": lambda a: a["logits"].roll(1, 1),
     "correction_bias": lambda a: a["correction_bias"].roll(3),
     "top_k": lambda a: a["top_k"] - 1,
@@ -237,8 +300,11 @@ OPERATOR = Operator(
         row_isolation(("logits",)),
         parameter_sensitivity(SENSITIVITY),
         equivalence(
-            "expert_permutation", "Renaming the experts renames the choice and keeps the weights.",
-            relabelled, relabelled_outputs, lambda case: dict(case.parameters).get("groups", 1) == 1,
+            "expert_permutation",
+            "Renaming the experts renames the choice and keeps the weights.",
+            relabelled,
+            relabelled_outputs,
+            lambda case: dict(case.parameters).get("groups", 1) == 1,
         ),
     ),
-)  # fmt: skip
+)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -14,10 +15,10 @@ from verification.inputs import Inputs
 from verification.laws import parameter_sensitivity
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case
 
-DEFAULTS = routing.DEFAULTS | {"block_size": 32, "mask": "none", "local": "all", "buffer": 0}
+DEFAULTS: dict[str, Any] = routing.DEFAULTS | {"block_size": 32, "mask": "none", "local": "all", "buffer": 0}
 
 
-def case(distribution: str = "normal", seed: int = 0, **parameters: object) -> Case:
+def case(distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
     """A case of route_sort."""
     return make_case("route_sort", DEFAULTS, "fp32", distribution, seed, **parameters)
 
@@ -52,19 +53,67 @@ def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterato
             at = int(different.nonzero()[0])
             yield Finding(
                 "structure",
-                f"{name}: {int(different.sum())} elements are not those of the ids and weights returned; at {at} got {outputs[name][at].item()}, wanted {wanted[name][at].item()}",
+                f"{name}: {int(different.sum())} elements are not those of the ids and weights returned; at "
+                f"{at} got {outputs[name][at].item()}, wanted {wanted[name][at].item()}",
             )
 
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(rows=0), case(rows=1), case(rows=4, block_size=64), case(rows=17), case(rows=8, **KIMI_K2), case(**DEEPSEEK_V3))),
-    CaseGroup("production sizes", "full", tuple(case(rows=r, block_size=b, **m) for r in ROWS for m, b in (({}, 32), ({}, 64), (KIMI_K2, 32), (DEEPSEEK_V3, 64)))),
-    CaseGroup("special scores", "smoke", (case("all_nan"), case("equal", rows=9, **SMALL), case("nan", rows=5, **SMALL), case("infinite", rows=5, **SMALL), case("underflow", rows=5, **SMALL))),
+    CaseGroup(
+        "production sizes",
+        "smoke",
+        (
+            case(rows=0),
+            case(rows=1),
+            case(rows=4, block_size=64),
+            case(rows=17),
+            case(rows=8, **KIMI_K2),
+            case(**DEEPSEEK_V3),
+        ),
+    ),
+    CaseGroup(
+        "production sizes",
+        "full",
+        tuple(
+            case(rows=r, block_size=b, **m)
+            for r in ROWS
+            for m, b in (({}, 32), ({}, 64), (KIMI_K2, 32), (DEEPSEEK_V3, 64))
+        ),
+    ),
+    CaseGroup(
+        "special scores",
+        "smoke",
+        (
+            case("all_nan"),
+            case("equal", rows=9, **SMALL),
+            case("nan", rows=5, **SMALL),
+            case("infinite", rows=5, **SMALL),
+            case("underflow", rows=5, **SMALL),
+        ),
+    ),
     CaseGroup("special scores", "full", tuple(case(d, rows=33) for d in routing.SPECIAL)),
-    CaseGroup("expert parallel", "smoke", (case(rows=9, mask="eighth"), case(rows=9, local="most", buffer=64, **SMALL), case(rows=5, mapped=True, mask="odd", **SMALL), case(rows=5, local="none", **SMALL))),
-    CaseGroup("expert parallel", "full", tuple(case(rows=r, mask="eighth", local=l, buffer=3584, mapped=m) for r in (1, 16, 257) for l in ("all", "most") for m in (False, True))),
+    CaseGroup(
+        "expert parallel",
+        "smoke",
+        (
+            case(rows=9, mask="eighth"),
+            case(rows=9, local="most", buffer=64, **SMALL),
+            case(rows=5, mapped=True, mask="odd", **SMALL),
+            case(rows=5, local="none", **SMALL),
+        ),
+    ),
+    CaseGroup(
+        "expert parallel",
+        "full",
+        tuple(
+            case(rows=r, mask="eighth", local=local, buffer=3584, mapped=m)
+            for r in (1, 16, 257)
+            for local in ("all", "most")
+            for m in (False, True)
+        ),
+    ),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=16 * s) for s in range(1, 17)) + (case(rows=2048),)),
-)  # fmt: skip
+)
 
 OPERATOR = Operator(
     name="route_sort",
@@ -91,11 +140,12 @@ OPERATOR = Operator(
     intermediates=("choice",),
     laws=(
         parameter_sensitivity(
-            routing.SENSITIVITY | {
+            routing.SENSITIVITY
+            | {
                 "block_size": lambda a: a["block_size"] * 2,
                 "expert_mask": lambda a: (torch.arange(a["logits"].shape[1]) % 3 == 0).to(torch.int32),
                 "num_local_tokens": lambda a: torch.tensor([1], dtype=torch.int32),
             }
         ),
     ),
-)  # fmt: skip
+)

@@ -60,7 +60,8 @@ def _where(records: list[Record]) -> Iterator[str]:
     }
     for target, claim, device, architecture, torch, triton in sorted(places):
         yield f"- Target `{target}` ({claim}): {device}, {architecture}, torch {torch}, triton {triton}"
-    yield f"- Commit {', '.join(sorted({r.commit for r in records})) or 'unknown'}; suites {', '.join(sorted({r.suite for r in records}))}"
+    commits, suites = sorted({r.commit for r in records}), sorted({r.suite for r in records})
+    yield f"- Commit {', '.join(commits) or 'unknown'}; suites {', '.join(suites)}"
     yield ""
 
 
@@ -84,10 +85,16 @@ def _failures(bad: list[Record]) -> Iterator[str]:
 def _table(table: list[Row]) -> Iterator[str]:
     yield "## Operators"
     yield ""
-    yield "| operator | case group | implementation | verdict | worst error | its budget | error ÷ budget | ulps | bias ÷ limit | variant | worst case |"
+    yield (
+        "| operator | case group | implementation | verdict | worst error | its budget | error ÷ "
+        "budget | ulps | bias ÷ limit | variant | worst case |"
+    )
     yield "|---|---|---|---|---:|---:|---:|---:|---:|---|---|"
     for row in table:
-        yield f"| {row.operator} | {row.group} | {row.implementation}@{row.target} | {row.verdict} | {_numbers(row)} | {row.variant} | `{row.shown.case}` |"
+        yield (
+            f"| {row.operator} | {row.group} | {row.implementation}@{row.target} | {row.verdict} | {_numbers(row)} "
+            f"| {row.variant} | `{row.shown.case}` |"
+        )
     yield ""
     yield "To repeat a case: `parity verify --case CASE --implementation NAME --target TARGET`."
     yield ""
@@ -111,7 +118,8 @@ def _margins(table: list[Margin]) -> Iterator[str]:
     yield "|---|---|---|---:|---:|---:|"
     for m in table:
         room = f"{m.least:.2f}" if m.least else "exact"
-        yield f"| {m.operator} | {m.dtype} | {m.implementation}@{m.target} | {room} | {m.ulps:.3g} | {sum(m.bit_equal) / len(m.bit_equal):.2%} |"
+        equal = sum(m.bit_equal) / len(m.bit_equal)
+        yield f"| {m.operator} | {m.dtype} | {m.implementation}@{m.target} | {room} | {m.ulps:.3g} | {equal:.2%} |"
     yield ""
 
 
@@ -131,4 +139,7 @@ def _unsupported(records: list[Record]) -> Iterator[str]:
 def _method(records: list[Record]) -> Iterator[str]:
     budgets = {(b.formula, b.false_alarm) for r in records if (b := r.budget)}
     for formula, rate in sorted(budgets):
-        yield f"Budgets: {formula}; stated false-alarm rate {rate:g} a comparison. No output of a kernel under test has a part in them."
+        yield (
+            f"Budgets: {formula}; stated false-alarm rate {rate:g} a comparison. No output of a kernel "
+            "under test has a part in them."
+        )

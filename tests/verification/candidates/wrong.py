@@ -109,7 +109,10 @@ def leaning(right: Callable[..., Any], arguments: dict[str, Any]) -> tuple[Tenso
     return tuple(got)
 
 
-CONTROLS = (zeros, nan, its_inputs, previous_output, one_element, one_row, swapped_experts, past_its_end, changes_an_input, half_written, leaning)  # fmt: skip
+CONTROLS = (
+    zeros, nan, its_inputs, previous_output, one_element, one_row, swapped_experts, past_its_end,
+    changes_an_input, half_written, leaning,
+)  # fmt: skip
 
 
 def wrapped(right: Callable[..., Any], control: Callable[..., Any]) -> Callable[..., Any]:
