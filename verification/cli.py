@@ -362,13 +362,20 @@ def _run(arguments: list[str]) -> int:
 def _refusal(error: Exception) -> int | None:
     """The exit code of an error that a user can act on; None for a defect of ours."""
     from verification.campaign import UnwritableError
-    from verification.operator import UnknownNameError
+    from verification.operator import InvalidCaseError, UnknownNameError
     from verification.plan import MissingTargetError
     from verification.records import BadRecordsError
     from verification.waivers import BadLedgerError
 
     if isinstance(error, MissingTargetError):
         return MISSING
-    if isinstance(error, UsageError | UnknownNameError | UnwritableError | BadRecordsError | BadLedgerError | OSError):
-        return USAGE
-    return None
+    refused = (
+        UsageError,
+        UnknownNameError,
+        InvalidCaseError,
+        UnwritableError,
+        BadRecordsError,
+        BadLedgerError,
+        OSError,
+    )
+    return USAGE if isinstance(error, refused) else None

@@ -34,6 +34,10 @@ class UnknownNameError(ValueError):
     """A name that matches nothing; the message offers the nearest ones."""
 
 
+class InvalidCaseError(ValueError):
+    """Parameters that make no case of the operator; the message says which and why."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An operator with parameters, dtype, distribution and seed: enough to rebuild its inputs."""
@@ -164,9 +168,16 @@ class Operator:
         """All parameters of the case, defaults included."""
         return dict(self.defaults) | dict(case.parameters)
 
+    def arguments(self, case: Case) -> Arguments:
+        """The case's arguments, made anew; InvalidCaseError where its parameters do not fit together."""
+        try:
+            return self.make(case)
+        except (ValueError, KeyError, IndexError, RuntimeError, TypeError) as error:
+            raise InvalidCaseError(f"{case.id} is no case of {self.name}: {error}") from None
+
     def variant(self, name: str) -> Variant:
         """The variant by name."""
-        return _pick(name, {v.name: v for v in self.variants}, f"variant of {self.name}")
+        return pick(name, {v.name: v for v in self.variants}, f"variant of {self.name}")
 
     def cases(self, suite: str) -> Iterator[tuple[CaseGroup, Case]]:
         """Cases of the suite, smaller suites included, each once, with its group."""
@@ -228,7 +239,7 @@ def operators() -> dict[str, Operator]:
 
 def find_operator(name: str) -> Operator:
     """The operator by name, or UnknownNameError with the nearest names."""
-    return _pick(name, operators(), "operator")
+    return pick(name, operators(), "operator")
 
 
 IMPLEMENTATION_PACKAGES = ("verification.eager", "fused")
@@ -258,7 +269,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
 
 
-def _pick(name: str, table: Mapping[str, Named], kind: str) -> Named:
+def pick(name: str, table: Mapping[str, Named], kind: str) -> Named:
+    """The entry of that name; UnknownNameError with the nearest names where there is none."""
     if name not in table:
         raise UnknownNameError(f"unknown {kind} {name!r}; {nearest(name, table)}")
     return table[name]

@@ -183,7 +183,7 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
 
 def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
     known = [law.name for law in operator.laws]
-    if selection.law not in (None, "none", *known):
+    if selection.law is not None and selection.law not in ("none", *known):
         raise UnknownNameError(f"unknown law {selection.law!r} of {operator.name}; {nearest(selection.law, known)}")
     if selection.case is not None:
         return (parse_case(selection.case),) if selection.law else ()

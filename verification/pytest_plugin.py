@@ -88,17 +88,23 @@ def visible_gpus(devices: Path = Path("/dev"), topology: Path = Path("/sys/class
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Refuse at once, with exit code 3, where promised hardware is missing."""
-    required = session.config.getoption("parity_require_target")
-    if required and not hasattr(session.config, "workerinput"):
-        from verification.operator import UnknownNameError
-        from verification.plan import MissingTargetError, usable
+    if hasattr(session.config, "workerinput"):
+        return
+    for option in ("parity_require_target", "parity_target"):
+        if name := session.config.getoption(option):
+            _require(name)
 
-        try:
-            usable(required)
-        except MissingTargetError as error:
-            pytest.exit(str(error), returncode=MISSING)
-        except UnknownNameError as error:
-            raise pytest.UsageError(str(error)) from None
+
+def _require(target: str) -> None:
+    from verification.operator import UnknownNameError
+    from verification.plan import MissingTargetError, usable
+
+    try:
+        usable(target)
+    except MissingTargetError as error:
+        pytest.exit(str(error), returncode=MISSING)
+    except UnknownNameError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -122,7 +128,7 @@ def planned(config: pytest.Config) -> list[Check]:
     """The checks that the options select, planned once."""
     if PLAN not in config.stash:
         from verification.operator import UnknownNameError
-        from verification.plan import MissingTargetError, Selection, build
+        from verification.plan import Selection, build
 
         try:
             target = config.getoption("parity_target") or config.getoption("parity_require_target")
@@ -133,8 +139,6 @@ def planned(config: pytest.Config) -> list[Check]:
             config.stash[PLAN] = [c for c in build(selection) if target is None or c.target.name == target]
         except UnknownNameError as error:
             raise pytest.UsageError(str(error)) from None
-        except MissingTargetError as error:
-            pytest.exit(str(error), returncode=MISSING)
     return config.stash[PLAN]
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from fused.boundary import Implementation
 from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
 from verification.comparison import Comparison, Observed, compare, named, same_bits
-from verification.operator import Arguments, Case, Finding, Operator, Outputs
+from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs
 from verification.plan import Candidate, Check
 from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
 from verification.targets import Target
@@ -99,8 +99,12 @@ class Session:
         """Arguments and golden of a case under a variant; the last few are remembered."""
         key = (case.id, variant)
         if key not in self._goldens:
-            arguments = operator.make(case)
-            self._goldens[key] = (arguments, derive(operator, arguments, operator.variant(variant)))
+            arguments = operator.arguments(case)
+            try:
+                golden = derive(operator, arguments, operator.variant(variant))
+            except ValueError as error:
+                raise InvalidCaseError(f"{case.id} is no case of {operator.name}: {error}") from None
+            self._goldens[key] = (arguments, golden)
             if len(self._goldens) > REMEMBERED:
                 self._goldens.popitem(last=False)
         self._goldens.move_to_end(key)
@@ -183,7 +187,7 @@ class _Running:
 
     def _changed(self, arguments: Arguments) -> Arguments:
         """Other inputs of the same shape, with the same weights."""
-        other = self.check.operator.make(replace(self.check.case, seed=self.check.case.seed + 1))
+        other = self.check.operator.arguments(replace(self.check.case, seed=self.check.case.seed + 1))
         return {n: arguments[n] if n in self.check.operator.weights else v for n, v in other.items()}
 
     def _same(self, arguments: Arguments, first: Observed, again: Observed, mode: str) -> list[Finding]:
@@ -245,7 +249,7 @@ class _LawContext:
 
     def arguments(self) -> Arguments:
         """The case's arguments, made anew."""
-        return self.operator.make(self.case)
+        return self.operator.arguments(self.case)
 
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name; in-place arguments as they are afterwards."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from verification.operator import Case, Operator
+from verification.operator import Case, InvalidCaseError, Operator
 from verification.plan import Check
 from verification.records import Record
 from verification.runner import Session
@@ -33,7 +33,7 @@ def shrink(session: Session, check: Check, first: Record) -> tuple[Check, Record
 def _tried(session: Session, check: Check) -> Record | None:
     try:
         return session.run(check)
-    except (ValueError, IndexError, RuntimeError):  # parameters that make no case of the operator
+    except InvalidCaseError:
         return None
 
 

@@ -13,7 +13,7 @@ from verification.comparison import same_bits
 from verification.inputs import Inputs
 from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
 from verification.localization import describe_failures
-from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case
+from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case, pick
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "hidden": 7168, "blocks": 8, "capacity": 8, "delta": True, "write": False, "norm": True,
@@ -23,6 +23,10 @@ DEFAULTS: dict[str, Any] = {
 
 ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33)
 BF16 = torch.bfloat16
+
+
+SCALES = {"normal": 1.0, "near_eps": 2.0**-10, "large": 2.0**10, "zeros": 0.0, "nonfinite": 1.0}
+"""Distributions, by the magnitude of their rows."""
 
 
 def case(distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
@@ -35,7 +39,7 @@ def make(case: Case) -> Arguments:
     p = DEFAULTS | dict(case.parameters)
     inputs = Inputs(case.id)
     rows, hidden = p["rows"], p["hidden"]
-    scale = {"normal": 1.0, "near_eps": 2.0**-10, "large": 2.0**10, "zeros": 0.0, "nonfinite": 1.0}[case.distribution]
+    scale = pick(case.distribution, SCALES, "distribution")
     growth = (1 + torch.arange(p["capacity"], dtype=torch.float64))[None, :, None] / 4
     blocks = (inputs.normal("blocks", (rows, p["capacity"], hidden), scale) * growth).to(BF16)
     blocks[:, p["blocks"] :] = torch.nan

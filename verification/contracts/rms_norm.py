@@ -11,7 +11,7 @@ from reference.normalization import rms_norm
 from reference.numerics import OFFICIAL, Variant
 from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
 from verification.laws import batch_invariance, parameter_sensitivity, row_isolation, storage_order
-from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case
+from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case, pick
 
 DEFAULTS: dict[str, Any] = {"rows": 4, "hidden": 7168, "weight": "bf16", "eps": 1e-5, "layout": "contiguous"}
 
@@ -28,7 +28,7 @@ def make(case: Case) -> Arguments:
     p = DEFAULTS | dict(case.parameters)
     inputs = Inputs(case.id)
     rows, hidden = p["rows"], p["hidden"]
-    x = DISTRIBUTIONS[case.distribution](inputs.normal("x", (rows, hidden)))
+    x = pick(case.distribution, DISTRIBUTIONS, "distribution")(inputs.normal("x", (rows, hidden)))
     weight = 1 + inputs.normal("weight", (hidden,), 0.25)
     x = laid_out(x.to(TORCH_DTYPES[case.dtype]), p["layout"])
     return {"x": x, "weight": weight.to(TORCH_DTYPES[p["weight"]]), "eps": p["eps"]}

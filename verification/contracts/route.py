@@ -11,7 +11,7 @@ from reference.routing import route
 from verification.budget import Golden
 from verification.inputs import TORCH_DTYPES, Inputs
 from verification.laws import Change, batch_invariance, equivalence, parameter_sensitivity, row_isolation
-from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case
+from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case, pick
 from verification.topk import check_choice
 
 DEFAULTS: dict[str, Any] = {
@@ -39,8 +39,10 @@ def routing_arguments(p: dict[str, Any], case: Case) -> Arguments:
     """The router's arguments for these parameters; shared with `route_sort`."""
     inputs = Inputs(case.id)
     rows, experts = p["rows"], p["experts"]
-    logits = DISTRIBUTIONS[case.distribution](inputs.normal("logits", (rows, experts)), p["groups"])
-    bias = BIASES[p["bias"]](inputs.normal("bias", (experts,)))
+    logits = pick(case.distribution, DISTRIBUTIONS, "distribution")(
+        inputs.normal("logits", (rows, experts)), p["groups"]
+    )
+    bias = pick(p["bias"], BIASES, "bias")(inputs.normal("bias", (experts,)))
     if case.distribution == "near_tie" and bias is not None:
         bias = bias * 1e-5
     mapping = inputs.permutations("mapping", 1, experts)[0].to(torch.int32) if p["mapped"] else None

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+from fused.boundary import candidate, implementations_in, implements
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_decorator_leaves_the_function_as_it_is_and_the_module_tells_what_it_declares():
+    def function(x):
+        return x
+
+    module = types.ModuleType("kernels")
+    module.first = implements("rms_norm", name="first", variant="one_rounding", configurations=["warps4"])(function)
+    assert module.first is function
+    declared = implementations_in(module)
+    assert [(d.operator, d.name, d.variant, d.configurations) for d in declared] == [
+        ("rms_norm", "first", "one_rounding", ("warps4",))
+    ]
+    assert declared[0].call is function
+
+
+def test_candidate_is_the_same_decorator():
+    assert candidate is implements
+
+
+def test_declaring_imports_nothing_but_the_standard_library():
+    code = "import sys, fused.boundary, verification; sys.exit(bool({'torch', 'triton', 'numpy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
