@@ -273,19 +273,13 @@ def _show(outcome: Outcome) -> None:
     table = Table(
         "operator", "implementation", "passed", "failed", "error", "waived", "unsupported", "budget ÷ largest error"
     )
-    room = {(m.operator.partition(".")[0], m.dtype, m.implementation, m.target): m for m in margins(outcome.records)}
+    room = margins(outcome.records)
     for key in dict.fromkeys((r.operator, r.implementation, r.target) for r in outcome.records):
         mine = [r for r in outcome.records if (r.operator, r.implementation, r.target) == key]
         counts = [sum(r.verdict == v for r in mine) for v in ("passed", "failed", "error", "waived", "unsupported")]
-        least = [
-            f"{dtype} {f'{m.least:.2f}' if m.least else 'exact'}"
-            for (op, dtype, i, t), m in room.items()
-            if (op, i, t) == key
-        ]
+        least = [f"{m.output} {m.dtype} {m.told}" for m in room if (m.operator, m.implementation, m.target) == key]
         style = "red" if counts[1] or counts[2] else None
-        table.add_row(
-            key[0], f"{key[1]}@{key[2]}", *map(str, counts), ", ".join(dict.fromkeys(least)) or "–", style=style
-        )
+        table.add_row(key[0], f"{key[1]}@{key[2]}", *map(str, counts), ", ".join(least) or "–", style=style)
     out.print(table)
     for record in [r for r in outcome.records if r.verdict in ("failed", "error")][:10]:
         out.print(f"[red]{record.verdict}[/red] ({record.kind}) {record.check}", highlight=False)

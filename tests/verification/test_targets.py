@@ -59,3 +59,37 @@ def test_a_bf16_dot_in_the_interpreter_is_refused_not_silently_wrong(session, tm
 def test_a_missing_gpu_says_why(name):
     missing = targets()[name].missing()
     assert missing is None or "torch" in missing
+
+
+BF16_ARITHMETIC = """
+import torch, triton, triton.language as tl
+from verification import candidate
+
+@triton.jit
+def kernel(x, w, y, N: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, N)
+    value = tl.load(x + row * N + at)
+    total = tl.sum(value.to(tl.float32) * value.to(tl.float32), 0)
+    # Each step in bf16: a constant, a product, a comparison, an integer made bf16, a maximum.
+    scaled = value * 2 * tl.full([N], 0.5, tl.bfloat16)
+    scaled = tl.where(scaled > value, value, tl.maximum(scaled, value))
+    scaled = scaled * (at * 0 + 1).to(tl.bfloat16)
+    y_value = (scaled.to(tl.float32) * tl.rsqrt(total / N + 1e-5)).to(tl.bfloat16) * tl.load(w + at)
+    tl.store(y + row * N + at, y_value)
+
+@candidate("rms_norm", name="bf16")
+def rms_norm(x, weight, eps):
+    y = torch.empty_like(x)
+    kernel[(x.shape[0],)](x, weight, y, x.shape[1])
+    return y
+"""
+
+
+def test_bf16_arithmetic_in_the_interpreter_is_arithmetic(session, tmp_path):
+    """Unrepaired, it multiplies and compares bit patterns."""
+    file = tmp_path / "bf16.py"
+    file.write_text(BF16_ARITHMETIC)
+    case = "rms_norm/rows=5,hidden=256/bf16/normal/0"
+    selection = Selection(candidates=session.declared(file), case=case, target="interpreter", law="none")
+    record = session.run(build(selection)[0])
+    assert record.verdict == "passed", record.findings

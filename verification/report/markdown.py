@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from verification.records import Record
-from verification.report.summary import BAD, Margin, Row, margins, rows
+from verification.report.summary import BAD, Margin, Row, margins, rows, verdicts
 
 MOST_FAILURES = 12
 
@@ -25,6 +25,7 @@ def _report(records: list[Record], complaints: list[str], interrupted: bool, pla
     yield ""
     yield from (f"- {complaint}" for complaint in complaints)
     yield from _where(records)
+    yield from _overview(records)
     if bad:
         yield from _failures(bad)
     yield from _table(rows(records))
@@ -82,19 +83,29 @@ def _failures(bad: list[Record]) -> Iterator[str]:
         yield ""
 
 
-def _table(table: list[Row]) -> Iterator[str]:
-    yield "## Operators"
+def _overview(records: list[Record]) -> Iterator[str]:
+    yield "| operator | implementation | variant | verdict |"
+    yield "|---|---|---|---|"
+    for key in dict.fromkeys((r.operator, r.implementation, r.target, r.variant) for r in records):
+        mine = [r for r in records if (r.operator, r.implementation, r.target, r.variant) == key]
+        yield f"| {key[0]} | {key[1]}@{key[2]} | {key[3]} | {verdicts(mine)} |"
     yield ""
-    yield (
-        "| operator | case group | implementation | verdict | worst error | its budget | error ÷ "
-        "budget | ulps | bias ÷ limit | variant | worst case |"
-    )
-    yield "|---|---|---|---|---:|---:|---:|---:|---:|---|---|"
+
+
+COLUMNS = (
+    "operator", "case group", "implementation", "verdict", "output", "worst error", "its budget", "error ÷ budget",
+    "ulps", "bias ÷ limit", "variant", "worst case",
+)  # fmt: skip
+
+
+def _table(table: list[Row]) -> Iterator[str]:
+    yield "## Operators by case group"
+    yield ""
+    yield f"| {' | '.join(COLUMNS)} |"
+    yield "|---|---|---|---|---|---:|---:|---:|---:|---:|---|---|"
     for row in table:
-        yield (
-            f"| {row.operator} | {row.group} | {row.implementation}@{row.target} | {row.verdict} | {_numbers(row)} "
-            f"| {row.variant} | `{row.shown.case}` |"
-        )
+        place = f"{row.operator} | {row.group} | {row.implementation}@{row.target}"
+        yield f"| {place} | {verdicts(row.records)} | {_numbers(row)} | {row.variant} | `{row.shown.case}` |"
     yield ""
     yield "To repeat a case: `parity verify --case CASE --implementation NAME --target TARGET`."
     yield ""
@@ -102,13 +113,12 @@ def _table(table: list[Row]) -> Iterator[str]:
 
 def _numbers(row: Row) -> str:
     if row.worst is None:
-        return " | ".join(["–"] * 5)
+        return " | ".join(["–"] * 6)
     _, output = row.worst
-    leanings = [o.bias_ratio for r in row.records for o in r.outputs if o.bias_ratio is not None]
+    leanings = [o.bias_ratio for _, o in row.numbers if o.bias_ratio is not None]
     bias = f"{max(leanings):.2f}" if leanings else "–"
-    return (
-        f"{output.worst_error:.3g} | {output.worst_budget:.3g} | {output.ratio:.3f} | {output.worst_ulps:.2g} | {bias}"
-    )
+    error = f"{output.worst_error:.3g} | {output.worst_budget:.3g} | {output.ratio:.3f}"
+    return f"{row.output} | {error} | {output.worst_ulps:.2g} | {bias}"
 
 
 def _margins(table: list[Margin]) -> Iterator[str]:
@@ -117,9 +127,11 @@ def _margins(table: list[Margin]) -> Iterator[str]:
     yield "| output | dtype | implementation | least room | ulps there | bit-equal to the exact result rounded once |"
     yield "|---|---|---|---:|---:|---:|"
     for m in table:
-        room = f"{m.least:.2f}" if m.least else "exact"
         equal = sum(m.bit_equal) / len(m.bit_equal)
-        yield f"| {m.operator} | {m.dtype} | {m.implementation}@{m.target} | {room} | {m.ulps:.3g} | {equal:.2%} |"
+        output = f"{m.operator}.{m.output}"
+        yield f"| {output} | {m.dtype} | {m.implementation}@{m.target} | {m.told} | {m.ulps:.3g} | {equal:.2%} |"
+    yield ""
+    yield "A room of 1.00 is an output that is only rounded: its budget is half an ulp, and all of it is used."
     yield ""
 
 
