@@ -70,15 +70,18 @@ def _spell(value: Any) -> str:
     return next((word for word, meaning in WORDS.items() if value is meaning), str(value))
 
 
-def _read(text: str) -> Any:
+def _read(operator: Operator, name: str, text: str) -> Any:
+    """A parameter as text, read as what its usual value is: a word stays a word."""
+    usual = operator.defaults.get(name)
+    if isinstance(usual, str):
+        return text
     if text in WORDS:
         return WORDS[text]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    try:
+        return float(text) if isinstance(usual, float) else int(text)
+    except ValueError:
+        kind = "a number" if isinstance(usual, float) else "a whole number"
+        raise UnknownNameError(f"{operator.name}: {name}={text!r}; expected {kind}, like {usual}") from None
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ def parse_case(text: str) -> Case:
     pairs = [pair.partition("=") for pair in match["pairs"].split(",") if pair]
     operator = find_operator(match["operator"])
     case = operator.case(
-        match["dtype"], match["distribution"], int(match["seed"]), **{k: _read(v) for k, _, v in pairs}
+        match["dtype"], match["distribution"], int(match["seed"]), **{k: _read(operator, k, v) for k, _, v in pairs}
     )
     if case.dtype not in DTYPES:
         raise UnknownNameError(f"unknown dtype {case.dtype!r}; expected one of {DTYPES}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,17 +68,11 @@ class Check:
     @property
     def command(self) -> str:
         """What repeats this check in a shell."""
-        words = [
-            "parity verify --case",
-            self.case.id,
-            "--implementation",
-            self.candidate.declared.name,
-            "--target",
-            self.target.name,
-        ]
+        words = ["parity", "verify", "--case", self.case.id, "--implementation", self.candidate.declared.name]
+        words += ["--target", self.target.name]
         words += ["--candidate", self.candidate.source] if self.candidate.source != "builtin" else []
         words += ["--configuration", self.configuration] if self.configuration else []
-        return " ".join([*words, "--law", self.law.name if self.law else "none"])
+        return shlex.join([*words, "--law", self.law.name if self.law else "none"])
 
 
 @dataclass(frozen=True)

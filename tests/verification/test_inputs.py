@@ -26,9 +26,9 @@ DIGESTS = {
     "route_sort/rows=5,experts=24,top_k=4,mapped=yes,mask=odd/fp32/normal/0":
         "038f0cb1632ddb392006d5e7bcf8138fec22ae58c38800ff5a149cf5e8697645",
     "attention_residual/rows=3,hidden=96,blocks=5,write=yes,order=block_major/bf16/normal/0":
-        "f74a92cb4308ac045b3ee349669889a122b177c98c3ee4a9fb9a83a607a8a30c",
+        "b2974fcea67d52d93e0a1d74d56d52763e8b201a13b4e9684033750d325c8da6",
     "attention_residual/hidden=1024/bf16/near_eps/0":
-        "304b0c4fa7df40213b6ddb13553c9ac027170e6bc5a9aafae8faedc2ab307484",
+        "e0c66a8682ec13cc8dc2a134f4acd971cb910551fbedc99676c0db33840ed60d",
 }  # fmt: skip
 
 COUNT = 1 << 16

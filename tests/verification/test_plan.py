@@ -14,13 +14,14 @@ from verification.plan import Candidate, MissingTargetError, Selection, build, b
 from verification.targets import targets
 
 CASE = "rms_norm/rows=3,hidden=17/bf16/normal/0"
+KERNEL = "/somewhere/kernel.py"
 
 
 def candidate(operator="rms_norm", name="mine", **fields):
     def call(*_, **__):
         raise AssertionError("a plan runs nothing")
 
-    return Candidate(Implementation(operator, name, call, **fields), "/somewhere/kernel.py")
+    return Candidate(Implementation(operator, name, call, **fields), KERNEL)
 
 
 def select(**fields):
@@ -44,7 +45,7 @@ def test_a_suite_holds_the_smaller_ones_and_each_case_once(name):
     for suite in SUITES:
         assert len(set(ids[suite])) == len(ids[suite])
     for smaller, larger in combinations(SUITES, 2):
-        assert set(ids[smaller]) < set(ids[larger])
+        assert set(ids[smaller]) <= set(ids[larger])
 
 
 @pytest.mark.parametrize("name", operators())
@@ -103,7 +104,7 @@ def test_an_empty_selection_is_every_operator_with_its_laws():
     ({"law": "none"}, lambda c: c.law is None),
     ({"seed": 12}, lambda c: c.case.seed == 12),
     ({"case": CASE}, lambda c: c.case.id == CASE and c.law is None),
-    ({"candidates": (candidate(),)}, lambda c: (c.candidate.source, c.operator.name) == ("/somewhere/kernel.py", "rms_norm")),
+    ({"candidates": (candidate(),)}, lambda c: (c.candidate.source, c.operator.name) == (KERNEL, "rms_norm")),
     ({"suite": "full", "operators": ("rms_norm",)}, lambda c: c.suite in ("smoke", "full")),
 ])  # fmt: skip
 def test_a_selection_holds_what_was_asked_for(fields, held):
@@ -125,7 +126,7 @@ def test_a_listed_case_keeps_its_group_and_an_unlisted_one_is_asked(case, group,
     ({"implementation": "eagre"}, "unknown implementation 'eagre'; did you mean eager"),
     ({"suite": "smok"}, "unknown suite 'smok'; did you mean smoke?"),
     ({"target": "cup"}, "unknown target 'cup'; did you mean cpu?"),
-    ({"operators": ("route",), "law": "row_isolatoin"}, "unknown law 'row_isolatoin' of route; did you mean row_isolation"),
+    ({"operators": ("route",), "law": "row_isolatoin"}, "unknown law 'row_isolatoin' .*did you mean row_isolation"),
     ({"case": CASE, "configuration": "wide"}, "has no configuration 'wide'"),
     ({"case": "rms_norm"}, "not a case id: 'rms_norm'; expected operator/key=value"),
     ({"case": "rms_nrom//bf16/normal/0"}, "did you mean rms_norm?"),
@@ -178,8 +179,9 @@ def test_larger_suites_run_each_configuration_alone():
 
 @pytest.mark.parametrize(("fields", "whole"), [
     ({}, True), ({"suite": "full"}, True), ({"target": "cpu"}, True),
-    ({"operators": ("route",)}, False), ({"seed": 1}, False), ({"implementation": "eager"}, False), ({"case": CASE}, False),
-    ({"law": "none"}, False), ({"configuration": "wide"}, False), ({"candidates": (candidate(),)}, False),
+    ({"operators": ("route",)}, False), ({"seed": 1}, False), ({"implementation": "eager"}, False),
+    ({"case": CASE}, False), ({"law": "none"}, False), ({"configuration": "wide"}, False),
+    ({"candidates": (candidate(),)}, False),
 ])  # fmt: skip
 def test_only_an_unfiltered_selection_is_whole(fields, whole):
     assert Selection(**fields).whole == whole

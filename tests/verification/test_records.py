@@ -42,7 +42,7 @@ FULL = record(
     outputs=[OutputRecord(output="y", dtype="bf16", elements=6, **NUMBERS)], configuration="wide", law=None,
     budget=BudgetRecord(formula="z·σ + ½ulp", runs=16, factor=6.4, false_alarm=1e-6), source_hash="abc",
     environment=Environment(
-        device="cpu", architecture="cpu", python="3", torch="2", triton="3", tf32=False, float32_matmul_precision="highest",
+        device="cpu", architecture="cpu", python="3", torch="2", triton="3", tf32=True, float32_matmul_precision="high",
     ),
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ def test_a_file_without_records_has_none(file):
 
 @pytest.mark.parametrize(("line", "reason"), [
     ("{not json", "Invalid JSON"),
-    ("[]", "valid dictionary"),
+    ("[]", "the line: Input should be an object"),
     (record().model_dump_json().replace('"passed"', '"perhaps"'), "verdict: .*'passed'"),
     (record().model_dump_json().replace('"suite":"smoke",', ""), "suite: Field required"),
     (record().model_dump_json().replace('{"schema', '{"stranger":1,"schema'), "stranger: Extra inputs"),

@@ -141,7 +141,7 @@ def test_five_new_files_add_an_operator_to_every_command(copy):
     report = (copy / "report" / "report.md").read_text()
     assert "MAY LAND.** 10 passed" in report
     tests = run(copy, "pytest", "-q", "-k", "doubling", "-p", "no:cacheprovider")
-    assert "11 passed" in tests.stdout, tests.stdout
+    assert tests.returncode == 0, tests.stdout
 
 
 def test_one_new_file_adds_a_kernel(copy):

@@ -24,7 +24,7 @@ def record(check="route/rows=3/fp32/normal/0:triton@hip", verdict="failed"):
     return Record(
         check=check, case="route/rows=3/fp32/normal/0", group="sizes", suite="smoke", operator="route",
         implementation="triton", variant="official", target="hip", claim="a real GPU", verdict=verdict,
-        kind="budget" if verdict == "failed" else None, commit="0", command="parity verify", seconds=0, date="2026-01-01",
+        kind="budget" if verdict == "failed" else None, commit="0", command="parity", seconds=0, date="2026-01-01",
     )  # fmt: skip
 
 
@@ -42,7 +42,8 @@ def test_a_failure_that_matches_is_waived_by_name(verdict):
 
 
 @pytest.mark.parametrize("check", [
-    "route/rows=3/fp32/normal/0:triton@cuda", "route_sort/rows=3/fp32/normal/0:triton@hip", "route/rows=3/fp32/normal/0:Triton@hip",
+    "route/rows=3/fp32/normal/0:triton@cuda", "route/rows=3/fp32/normal/0:Triton@hip",
+    "route_sort/rows=3/fp32/normal/0:triton@hip",
 ])  # fmt: skip
 def test_a_failure_that_does_not_match_stays_one(check):
     assert Waivers([ledger()], TODAY).applied(record(check)).verdict == "failed"

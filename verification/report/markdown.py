@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from verification.records import Record
 from verification.report.summary import BAD, Margin, Row, margins, rows, verdicts
 
-MOST_FAILURES = 12
-
 
 def render(
     records: list[Record], complaints: Iterable[str] = (), *, interrupted: bool = False, planned: int | None = None
@@ -67,10 +65,17 @@ def _where(records: list[Record]) -> Iterator[str]:
 
 
 def _failures(bad: list[Record]) -> Iterator[str]:
+    """The worst of each operator, implementation and kind, with the command that repeats it."""
     yield "## Failures"
     yield ""
-    for record in bad[:MOST_FAILURES]:
-        yield f"### {record.kind}: `{record.check}`"
+    alike: dict[tuple[str, ...], list[Record]] = {}
+    for record in bad:
+        key = (record.operator, record.implementation, record.target, record.kind or record.verdict)
+        alike.setdefault(key, []).append(record)
+    for (*_, kind), records in alike.items():
+        record = max(records, key=_badness)
+        more = f" (the worst of {len(records)})" if len(records) > 1 else ""
+        yield f"### {kind}{more}: `{record.check}`"
         yield ""
         yield from (f"- {finding}" for finding in record.findings)
         yield ""
@@ -78,9 +83,10 @@ def _failures(bad: list[Record]) -> Iterator[str]:
         yield record.command
         yield "```"
         yield ""
-    if len(bad) > MOST_FAILURES:
-        yield f"… and {len(bad) - MOST_FAILURES} more, in records.jsonl."
-        yield ""
+
+
+def _badness(record: Record) -> float:
+    return max((o.ratio for o in record.outputs), default=0.0)
 
 
 def _overview(records: list[Record]) -> Iterator[str]:
