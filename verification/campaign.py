@@ -84,7 +84,9 @@ def run(
     whole: bool = True,
 ) -> Outcome:
     """Every check in order; ctrl-C ends it with what was done."""
-    outcome = Outcome(records=list(done), planned=len(checks))
+    outcome = Outcome(records=[session.waivers.applied(record) for record in done], planned=len(checks))
+    if file is not None and outcome.records:
+        file.replace(outcome.records)
     finished = {record.check for record in outcome.records}
     remaining = [check for check in checks if check.id not in finished]
     try:
@@ -109,8 +111,7 @@ def executed(records: Iterable[Record]) -> dict[str, int]:
     """Checks that ran, by target."""
     counts: dict[str, int] = {}
     for record in records:
-        if record.verdict != "unsupported":
-            counts[record.target] = counts.get(record.target, 0) + 1
+        counts[record.target] = counts.get(record.target, 0) + (record.verdict != "unsupported")
     return counts
 
 

@@ -211,6 +211,7 @@ def compare_numbers(name: str, got: Tensor, exact: Tensor, budget: Budget) -> tu
     finite = torch.isfinite(exact)
     dtype, value = got.dtype, got.to(torch.float64)
     error = torch.where(finite & torch.isfinite(value), (value - exact).abs(), 0.0)
+    error = torch.where(torch.isnan(value) != torch.isnan(exact), torch.inf, error)
     ratio = error / budget.allowed
     within = error <= budget.allowed
     worst = int(torch.argmax(ratio))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 import time
 import traceback
@@ -130,6 +131,8 @@ class Run:
         for value in values:
             if not isinstance(value, Tensor):
                 raise Refused("structure", f"returned a {type(value).__name__} where a tensor is expected")
+            if value.layout != torch.strided:
+                raise Refused("structure", f"returned a tensor of layout {value.layout}; expected a dense one")
         return values
 
     def _wait(self) -> None:
@@ -172,6 +175,9 @@ def declared(source: str) -> tuple[Implementation, ...]:
     except BaseException as error:
         raise Refused("import", f"{source} does not import: {_told(error)}") from None
     found = implementations_in(module)
+    for one in found:
+        if not re.fullmatch(r"[\w.-]+", one.name):
+            raise Refused("import", f"{source} names an implementation {one.name!r}; expected letters, digits, _ . -")
     if not found:
         raise Refused("import", f"{source} declares no implementation; decorate one with @candidate(operator, name=…)")
     return tuple(found)

@@ -77,6 +77,7 @@ EMPTY = {
     aten.empty_like.default,
     aten.new_empty.default,
     aten.new_empty_strided.default,
+    aten.empty_permuted.default,
 }
 FILLED = {aten.zeros.default, aten.ones.default, aten.full.default, aten.zeros_like.default, aten.ones_like.default,
           aten.full_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default}  # fmt: skip

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-TILES = (1024, 512, 256, 128, 64, 32, 16)
-"""Widths that kernels cut an axis into; the widest that explains the failures is named."""
+TILES = (16, 32, 64, 128, 256, 512, 1024)
+"""Widths that kernels cut an axis into; the narrowest that holds the failures is named."""
 
 
 def describe_failures(failed: Tensor) -> str:
@@ -43,5 +43,5 @@ def _along(failed: Tensor, axis: int) -> Iterator[str]:
 
 
 def _tile(low: int, size: int) -> str:
-    edge = next((t for t in TILES if low % t == 0), None)
+    edge = next((t for t in reversed(TILES) if low % t == 0), None)
     return f"from {low}, a multiple of {edge}" if edge else f"from {low} of {size}"

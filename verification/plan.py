@@ -105,10 +105,30 @@ def build(selection: Selection) -> list[Check]:
         raise UnknownNameError(f"unknown suite {selection.suite!r}; {nearest(selection.suite, SUITES)}")
     if selection.target is not None:
         usable(selection.target)
-    checks = [check for operator in _operators(selection) for check in _of_operator(operator, selection)]
+    chosen = _operators(selection)
+    _require_known(selection, chosen)
+    checks = [check for operator in chosen for check in _of_operator(operator, selection)]
+    checks = list({check.id: check for check in checks}.values())  # another seed may make two cases one
     if not checks:
         raise UnknownNameError(f"nothing matches {_told(selection)}")
     return checks
+
+
+def _require_known(selection: Selection, chosen: list[Operator]) -> None:
+    """Raise UnknownNameError for an implementation, law or configuration that no chosen operator has."""
+    candidates = [c.declared for c in selection.candidates or builtin()]
+    names = {op.name for op in chosen}
+    for kind, asked, known in (
+        ("implementation", selection.implementation, {c.name for c in candidates}),
+        ("law", selection.law, {"none", *(law.name for op in chosen for law in op.laws)}),
+        (
+            "configuration",
+            selection.configuration,
+            {n for c in candidates if c.operator in names for n in c.configurations},
+        ),
+    ):
+        if asked is not None and asked not in known:
+            raise UnknownNameError(f"unknown {kind} {asked!r}; {nearest(asked, sorted(known))}")
 
 
 def usable(name: str) -> Target:
@@ -134,14 +154,13 @@ def _operators(selection: Selection) -> list[Operator]:
 
 
 def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
-    asked = selection.implementation
-    known = sorted({c.declared.name for c in selection.candidates or builtin()})
-    if asked is not None and asked not in known:
-        raise UnknownNameError(f"unknown implementation {asked!r}; {nearest(asked, known)}")
+    asked, tuning = selection.implementation, selection.configuration
     chosen = [
-        c
-        for c in selection.candidates or builtin()
-        if c.declared.operator == operator.name and asked in (None, c.declared.name)
+        candidate
+        for candidate in selection.candidates or builtin()
+        if (declared := candidate.declared).operator == operator.name
+        and asked in (None, declared.name)
+        and tuning in (None, *declared.configurations)
     ]
     placed = [(candidate, target) for candidate in chosen if (target := place(candidate, selection.target))]
     for group, case in _cases(operator, selection) if selection.law in (None, "none") else ():
@@ -177,9 +196,6 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
 
 
 def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
-    known = [law.name for law in operator.laws]
-    if selection.law is not None and selection.law not in ("none", *known):
-        raise UnknownNameError(f"unknown law {selection.law!r} of {operator.name}; {nearest(selection.law, known)}")
     if selection.case is not None:
         return (parse_case(selection.case),) if selection.law else ()
     return (
@@ -192,10 +208,6 @@ def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:
 def _numbers(plain: Check, selection: Selection) -> Iterator[Check]:
     """The check itself and, in larger suites, each tuning configuration alone."""
     declared = plain.candidate.declared
-    asked, known = plain.configuration, declared.configurations
-    if asked is not None and asked not in known:
-        whose = f"{declared.name} of {plain.operator.name}"
-        raise UnknownNameError(f"{whose} has no configuration {asked!r}; {nearest(asked, known)}")
     yield plain
     if plain.configuration is None and selection.suite != "smoke" and selection.case is None:
         yield from (replace(plain, configuration=name) for name in declared.configurations)

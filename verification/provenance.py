@@ -57,11 +57,14 @@ def derived(records: Iterable[Record], reason: str | None) -> dict[str, Any]:
 
 
 def rewrite(records: Iterable[Record], reason: str | None, path: Path = FILE) -> dict[str, Any]:
-    """Write the file anew; WideningError without a reason where a median budget grew."""
+    """Write what was derived into the file; WideningError without a reason where a median budget grew."""
     content = derived(records, reason)
-    wider = widened(json.loads(path.read_text()), content) if path.exists() else []
-    if wider and not reason:
-        raise WideningError("budgets would widen without --reason: " + "; ".join(wider))
+    if path.exists():
+        old = json.loads(path.read_text(encoding="utf-8"))
+        wider = widened(old, content)
+        if wider and not reason:
+            raise WideningError("budgets would widen without --reason: " + "; ".join(wider))
+        content["budgets"] = old["budgets"] | content["budgets"]  # what was not derived now stays
     write_whole(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
     return content
 

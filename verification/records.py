@@ -109,13 +109,18 @@ class RecordFile:
         self.path = path
 
     def append(self, record: Record) -> None:
-        """Write one line in one call, so that an interruption leaves whole lines."""
+        """Write one line at once, so that an interruption leaves whole lines."""
         line = (record.model_dump_json() + "\n").encode()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, line)
+            while line:
+                line = line[os.write(descriptor, line) :]
         finally:
             os.close(descriptor)
+
+    def replace(self, records: Iterable[Record]) -> None:
+        """Hold just these records, whole or not at all: what a resumed run goes on from."""
+        write_whole(self.path, "".join(record.model_dump_json() + "\n" for record in records))
 
 
 class BadRecordsError(ValueError):
@@ -125,7 +130,7 @@ class BadRecordsError(ValueError):
 def read_records(path: Path) -> list[Record]:
     """Every record of a file; a last line cut short by a kill is left out."""
     records = []
-    lines = path.read_text().split("\n")
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -149,8 +154,11 @@ def write_whole(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_summary(path: Path, command: str, records: Iterable[Record], exit_code: int, **more: Any) -> None:

@@ -102,7 +102,7 @@ class Session:
             arguments = operator.arguments(case)
             try:
                 golden = derive(operator, arguments, operator.variant(variant))
-            except ValueError as error:
+            except (ValueError, KeyError, TypeError) as error:
                 raise InvalidCaseError(f"{case.id} is no case of {operator.name}: {error}") from None
             self._goldens[key] = (arguments, golden)
             if len(self._goldens) > REMEMBERED:

@@ -150,7 +150,7 @@ def write_results(path: Path, tensors: list[Tensor]) -> list[dict[str, Any]]:
     with path.open("wb") as file:
         for tensor in tensors:
             # A tensor without data still has a shape and a device to be judged by.
-            data = torch.empty(0) if tensor.is_meta else tensor.detach().contiguous().cpu()
+            data = torch.empty(0) if tensor.is_meta else _dense(tensor)
             payload = data.reshape(-1).view(torch.uint8).numpy().tobytes() if data.numel() else b""
             file.write(payload)
             described.append({
@@ -159,6 +159,10 @@ def write_results(path: Path, tensors: list[Tensor]) -> list[dict[str, Any]]:
             })  # fmt: skip
             position += len(payload)
     return described
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().cpu()
 
 
 def read_results(path: Path, described: list[dict[str, Any]]) -> list[Tensor]:

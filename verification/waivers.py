@@ -42,12 +42,18 @@ class Waivers:
 
     @classmethod
     def read(cls, path: Path = LEDGER) -> Waivers:
-        """The ledger of a file; BadLedgerError where an entry is malformed."""
+        """The ledger of a file; BadLedgerError names the entry that is malformed, and why."""
         try:
-            entries = tomllib.loads(path.read_text()).get("waiver", [])
-            return cls([Waiver.model_validate(entry) for entry in entries])
-        except (tomllib.TOMLDecodeError, ValidationError) as error:
-            raise BadLedgerError(f"{path.name}: {str(error).splitlines()[0]}") from None
+            entries = tomllib.loads(path.read_text(encoding="utf-8")).get("waiver", [])
+        except tomllib.TOMLDecodeError as error:
+            raise BadLedgerError(f"{path.name}: {error}") from None
+        if not isinstance(entries, list):
+            raise BadLedgerError(f"{path.name}: waiver is {entries!r}; expected [[waiver]] tables")
+        waivers = [_read(path, number, entry) for number, entry in enumerate(entries, start=1)]
+        repeated = {w.id for w in waivers if sum(other.id == w.id for other in waivers) > 1}
+        if repeated:
+            raise BadLedgerError(f"{path.name}: more than one waiver is called {', '.join(sorted(repeated))}")
+        return cls(waivers)
 
     def applied(self, record: Record) -> Record:
         """The record, `waived` where a waiver in force covers its failure."""
@@ -70,3 +76,13 @@ class Waivers:
         if whole:
             found += [f"waiver {w.id}: {w.pattern!r} matches no check" for w in self.waivers if not self.met[w.id]]
         return found
+
+
+def _read(path: Path, number: int, entry: object) -> Waiver:
+    try:
+        return Waiver.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = entry.get("id", number) if isinstance(entry, dict) else number
+        where = ".".join(map(str, first["loc"])) or "the entry"
+        raise BadLedgerError(f"{path.name}: waiver {name}: {where}: {first['msg']}") from None

@@ -10,6 +10,7 @@ import collections
 import contextlib
 import ctypes
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -25,6 +26,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 POLL_SECONDS = 0.05
+START_SECONDS = 180
+POLLS_BETWEEN_READINGS = 4
+"""Memory is read now and then: a reading walks over the machine's processes."""
 
 MARK = "\x1e"
 """What a child writes to its output before each request, so that what it says is told apart."""
@@ -60,11 +64,12 @@ class Worker:
         try:
             _send(self._socket, message)
             answer = self._receive(time.monotonic() + seconds, seconds)
-        except (OSError, EOFError, WorkerError, KeyboardInterrupt) as problem:
-            said = self._death() if not isinstance(problem, WorkerError) else ""
+        except (OSError, EOFError):
+            said = self._death()
             self.stop()
-            if isinstance(problem, OSError | EOFError):
-                raise WorkerError("crash", said) from None
+            raise WorkerError("crash", said) from None
+        except BaseException:
+            self.stop()
             raise
         return answer
 
@@ -81,8 +86,9 @@ class Worker:
     def _start(self) -> None:
         self.stop()
         ours, theirs = socket.socketpair()
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**os.environ, **self.environment}
+        paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "verification.worker", str(theirs.fileno()), self.service],
             pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -93,33 +99,36 @@ class Worker:
         self._reader = threading.Thread(target=_drain, args=(self._process, self._said), daemon=True)
         self._reader.start()
         # Importing torch is slow the first time on a machine; no candidate code runs before this answer.
-        with contextlib.suppress(OSError, EOFError):
-            self._receive(time.monotonic() + 180, 180)
-            return
-        raise WorkerError("crash", f"the worker could not start: {self._death()}")
+        try:
+            self._receive(time.monotonic() + START_SECONDS, START_SECONDS)
+        except (OSError, EOFError):
+            said = self._death()
+            self.stop()
+            raise WorkerError("crash", f"the worker could not start: {said}") from None
+        except BaseException:
+            self.stop()
+            raise
 
     def _receive(self, deadline: float, seconds: float) -> dict[str, Any]:
         assert self._socket is not None
         assert self._process is not None
         buffer = b""
         self._socket.settimeout(POLL_SECONDS)
-        while True:
+        for poll in itertools.count():
             with contextlib.suppress(TimeoutError):
                 piece = self._socket.recv(1 << 20)
                 if not piece:
                     raise EOFError
                 buffer += piece
                 if len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("<I", buffer[:4])[0]:
-                    answer: dict[str, Any] = json.loads(buffer[4:])
-                    return answer
+                    return _answer(buffer[4:])
                 continue
             if time.monotonic() > deadline:
                 raise WorkerError("timeout", f"no answer within {seconds:g} s; killed")
-            used = resident_bytes(self._process.pid)
-            if used > self.memory_bytes:
-                raise WorkerError(
-                    "memory", f"used {used / 2**30:.1f} GiB; the limit is {self.memory_bytes / 2**30:.1f} GiB; killed"
-                )
+            if poll % POLLS_BETWEEN_READINGS == 0 and (used := resident_bytes(self._process.pid)) > self.memory_bytes:
+                limit = self.memory_bytes / 2**30
+                raise WorkerError("memory", f"used {used / 2**30:.1f} GiB; the limit is {limit:.1f} GiB; killed")
+        raise AssertionError("unreachable")
 
     def _death(self) -> str:
         assert self._process is not None
@@ -133,13 +142,27 @@ class Worker:
         return f"the process ended with {how}" + (f"; it last said: {said[-600:]}" if said else "")
 
 
-def resident_bytes(pid: int) -> int:
-    """Private resident memory of a process, shared mappings left out; 0 where it cannot be read."""
+def _answer(data: bytes) -> dict[str, Any]:
+    """What the child sent, if it is an answer at all: the child may have written anything."""
     try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+        answer = json.loads(data)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise WorkerError("crash", f"the process answered with {data[:60]!r}, which is no answer; killed")
+    return answer
+
+
+def resident_bytes(session: int) -> int:
+    """Private resident memory of a child and all that it started, shared mappings left out."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # After the command's name, which may hold anything: state, parent, group, session.
+            if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
+                fields = stat.with_name("statm").read_text().split()
+                total += (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+    return total
 
 
 def _drain(process: subprocess.Popen[bytes], said: collections.deque[str]) -> None:

@@ -17,7 +17,7 @@ SHARED = [
     ((4, 1000), (WHOLE, slice(512, None)), "they share the last 488 of axis 1 (from 512, a multiple of 512)"),
     ((4, 1000), (WHOLE, slice(997, None)), "they share the last 3 of axis 1 (from 997 of 1000)"),
     ((4, 1000), (WHOLE, slice(0, 128)), "they share the first 128 of axis 1"),
-    ((4, 1000), (WHOLE, slice(513, 640)), "they share axis 1 513…639, inside the tile of 512 that begins at 512"),
+    ((4, 1000), (WHOLE, slice(513, 640)), "they share axis 1 513…639, inside the tile of 128 that begins at 512"),
     ((2, 2048), (WHOLE, slice(1030, 2040)), "they share axis 1 1030…2039, inside the tile of 1024 that begins at 1024"),
     ((4, 64), (WHOLE, slice(0, None, 2)), "they share even indices of axis 1"),
     ((4, 64), (WHOLE, slice(1, None, 2)), "they share odd indices of axis 1"),

@@ -159,3 +159,19 @@ def test_a_summary_counts_verdicts_and_holds_its_records(tmp_path):
     assert (summary["command"], summary["exit_code"], summary["planned"]) == ("verify", 1, 7)
     assert summary["counts"] == {"passed": 2, "failed": 1, "error": 0, "unsupported": 0, "waived": 0}
     assert Record.model_validate(summary["records"][0]).model_dump_json() == FULL.model_dump_json()
+
+
+def test_a_line_cut_inside_a_character_is_dropped_like_any_cut_line(tmp_path):
+    path = tmp_path / "records.jsonl"
+    line = record(group="größe").model_dump_json().encode()
+    path.write_bytes(line + b"\n" + line[: line.index("ö".encode()) + 1])
+    assert len(read_records(path)) == 1
+
+
+def test_a_resumed_file_holds_whole_lines_alone(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text(record().model_dump_json() + "\n" + '{"schema_ver')
+    file = RecordFile(path)
+    file.replace(read_records(path))
+    file.append(record())
+    assert len(read_records(path)) == 2

@@ -159,3 +159,10 @@ def test_a_margin_is_the_least_room_of_all_cases(ratios, least, told):
 def test_margins_part_by_output_and_dtype():
     table = margins([record(outputs=[output(), output(name="z")]), record(outputs=[output(dtype="fp16")])])
     assert sorted((m.output, m.dtype) for m in table) == [("y", "bf16"), ("y", "fp16"), ("z", "bf16")]
+
+
+def test_a_candidates_words_cannot_forge_a_headline():
+    told = record("failed").model_copy(update={"findings": ["x\n\n# Tolerance report\n\n**MAY LAND.** 9 passed."]})
+    text = render([told])
+    assert text.count("# Tolerance report\n") == 1
+    assert "\n**MAY LAND.**" not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 import pytest
@@ -106,3 +107,23 @@ def test_a_malformed_ledger_is_refused_by_its_name(tmp_path, text):
 
 def test_the_projects_own_ledger_can_be_read():
     assert all(waiver.reason for waiver in Waivers.read(LEDGER).waivers)
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("waiver = 3", "waiver is 3; expected"),
+    ('[[waiver]]\nid = "one"\npattern = "x"', "waiver one: tracker: Field required"),
+    ("[[waiver", "ledger.toml: "),
+])  # fmt: skip
+def test_a_malformed_ledger_is_refused_by_entry_and_reason(tmp_path, text, message):
+    path = tmp_path / "ledger.toml"
+    path.write_text(text)
+    with pytest.raises(BadLedgerError, match=re.escape(message)):
+        Waivers.read(path)
+
+
+def test_two_waivers_of_one_name_are_refused(tmp_path):
+    entry = '[[waiver]]\nid = "one"\npattern = "x"\ntracker = "#12"\nexpires = 2030-01-01\nreason = "why"\n'
+    path = tmp_path / "ledger.toml"
+    path.write_text(entry * 2)
+    with pytest.raises(BadLedgerError, match="more than one waiver is called one"):
+        Waivers.read(path)

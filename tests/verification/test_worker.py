@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from verification.worker import Worker, WorkerError, resident_bytes
+from verification.worker import Worker, WorkerError, _answer, resident_bytes
 
 SERVICE = """
 import os, signal, subprocess, sys, threading
@@ -176,8 +176,15 @@ def test_a_service_that_cannot_be_found_is_named(start, service, message):
     assert told.value.kind == "crash"
 
 
-def test_resident_memory_grows_by_what_is_held_and_is_0_for_no_process():
-    before = resident_bytes(os.getpid())
+def test_resident_memory_grows_by_what_is_held_and_is_0_for_no_session():
+    before = resident_bytes(os.getsid(0))
     held = b"1" * (64 << 20)
-    assert resident_bytes(os.getpid()) - before > len(held) // 2
+    assert resident_bytes(os.getsid(0)) - before > len(held) // 2
     assert resident_bytes(2**30) == 0
+
+
+@pytest.mark.parametrize("frame", [b"{nope", b"[]", b"\xff\xfe"])
+def test_a_frame_that_is_no_answer_is_a_crash_and_the_next_request_is_served(frame):
+    with pytest.raises(WorkerError, match="which is no answer") as told:
+        _answer(frame)
+    assert told.value.kind == "crash"

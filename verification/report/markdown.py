@@ -77,12 +77,18 @@ def _failures(bad: list[Record]) -> Iterator[str]:
         more = f" (the worst of {len(records)})" if len(records) > 1 else ""
         yield f"### {kind}{more}: `{record.check}`"
         yield ""
-        yield from (f"- {finding}" for finding in record.findings)
+        yield from (f"- {_plain(finding)}" for finding in record.findings)
         yield ""
         yield "```sh"
         yield record.command
         yield "```"
         yield ""
+
+
+def _plain(text: str) -> str:
+    """A candidate's words as text: on one line, with no Markdown of their own."""
+    text = " ".join(text.split()).replace("`", "'").replace("](", "] (")
+    return text.replace("*", "\\*").replace("<", "&lt;")
 
 
 def _badness(record: Record) -> float:
@@ -145,7 +151,7 @@ def _unsupported(records: list[Record]) -> Iterator[str]:
     refused: dict[tuple[str, str], int] = {}
     for r in records:
         if r.verdict in ("unsupported", "waived"):
-            key = (f"{r.operator} {r.implementation}@{r.target}", r.waiver or "; ".join(r.findings))
+            key = (f"{r.operator} {r.implementation}@{r.target}", r.waiver or _plain("; ".join(r.findings)))
             refused[key] = refused.get(key, 0) + 1
     if refused:
         yield "## Not judged"
