@@ -158,13 +158,19 @@ class Numerics:
         return self.note(name, quotient)
 
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
-        """Σ terms as fp32 accumulation in any order gives it: ± u·√(n−1)·‖terms‖₂."""
+        """Σ terms as fp32 accumulation in any order gives it.
+
+        ± u · max(√(n−1)·‖terms‖₂, √(Σ Sₖ²)): a tree of n terms, or one chain with partial sums Sₖ,
+        which for terms of one sign is the larger.
+        """
         total = terms.sum(dim, keepdim=keepdim)
         if self.mode == "perturbed":
             finite = _finite(terms)
             count = (finite != 0).sum(dim, keepdim=keepdim).to(torch.float64)
             norm = torch.linalg.vector_norm(finite, dim=dim, keepdim=keepdim)
-            spread = UNIT_FP32 * (count - 1).clamp(min=0).sqrt() * norm
+            partial = torch.where(finite != 0, finite.cumsum(dim), 0.0)
+            chain = torch.linalg.vector_norm(partial, dim=dim, keepdim=keepdim) * (count > 1)
+            spread = UNIT_FP32 * torch.maximum((count - 1).clamp(min=0).sqrt() * norm, chain)
             total = total + self._uniform(name, total, 1.0) * spread
         return self.note(name, total)
 

@@ -112,6 +112,7 @@ def verify(
     """Check implementations against the reference: numbers, structure, memory, laws."""
     from verification import campaign, plan
 
+    _require_writable(json)
     if require_target:
         plan.usable(require_target)
     if resume and not (resume / campaign.RECORDS).exists():
@@ -208,6 +209,20 @@ def report_render(
     records = read_records(folder / RECORDS)
     _write_report(folder, Outcome(records, planned=len(records)))
     _write_records(json, "report render", records, 0)
+
+
+def _require_writable(path: Path | None) -> None:
+    """Refuse a result file that cannot be written before anything runs."""
+    from verification.campaign import UnwritableError
+
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwritableError(f"--json {path} cannot be written: {error.strerror or error}") from None
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UnwritableError(f"--json {path} cannot be written")
 
 
 def _session(seconds: float | None, memory: float | None) -> Session:

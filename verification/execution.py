@@ -211,8 +211,12 @@ def _told(error: BaseException) -> str:
     """The error, and the last line of the candidate's own code that it passed through."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
-    place = next(
-        (f" at {Path(f.filename).name}:{f.lineno}" for f in reversed(frames) if ours not in Path(f.filename).parents),
-        "",
-    )
-    return f"{type(error).__name__}: {str(error)[:1500]}{place}"
+    theirs = (f for f in reversed(frames) if ours not in Path(f.filename).parents)
+    place = next((f" at {Path(f.filename).name}:{f.lineno}" for f in theirs), "")
+    try:
+        said = str(error)[:1500]
+    except Exception:  # an exception of a candidate's own may not even be printable
+        said = "(its text cannot be had)"
+    said = said.encode(errors="backslashreplace").decode()
+    said = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in said)
+    return f"{type(error).__name__}: {said}{place}"

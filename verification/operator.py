@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -78,7 +79,10 @@ def _read(operator: Operator, name: str, text: str) -> Any:
     if text in WORDS:
         return WORDS[text]
     try:
-        return float(text) if isinstance(usual, float) else int(text)
+        number = float(text) if isinstance(usual, float) else int(text)
+        if not math.isfinite(number):
+            raise ValueError
+        return number
     except ValueError:
         kind = "a number" if isinstance(usual, float) else "a whole number"
         raise UnknownNameError(f"{operator.name}: {name}={text!r}; expected {kind}, like {usual}") from None
@@ -117,6 +121,9 @@ class LawContext(Protocol):
 
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name, in-place ones included."""
+
+    def judge(self, arguments: Arguments) -> list[str]:
+        """What a comparison finds in the results on these arguments, against their own golden."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +182,7 @@ class Operator:
         """The case's arguments, made anew; InvalidCaseError where its parameters do not fit together."""
         try:
             return self.make(case)
-        except (ValueError, KeyError, IndexError, RuntimeError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, RuntimeError, TypeError, MemoryError) as error:
             raise InvalidCaseError(f"{case.id} is no case of {self.name}: {error}") from None
 
     def variant(self, name: str) -> Variant:

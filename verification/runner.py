@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import itertools
+import os
+import shutil
 import subprocess
 import tempfile
 import time
@@ -58,7 +60,12 @@ class Session:
 
     @cached_property
     def _folder(self) -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="parity-", dir=scratch_folder())
+        parent = Path(scratch_folder() or tempfile.gettempdir())
+        for left in parent.glob("parity-*-*"):  # by a run that was killed
+            owner = left.name.split("-")[1]
+            if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+                shutil.rmtree(left, ignore_errors=True)
+        return tempfile.TemporaryDirectory(prefix=f"parity-{os.getpid()}-", dir=parent)
 
     def __enter__(self) -> Session:
         return self
@@ -102,7 +109,7 @@ class Session:
             arguments = operator.arguments(case)
             try:
                 golden = derive(operator, arguments, operator.variant(variant))
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, MemoryError) as error:
                 raise InvalidCaseError(f"{case.id} is no case of {operator.name}: {error}") from None
             self._goldens[key] = (arguments, golden)
             if len(self._goldens) > REMEMBERED:
@@ -139,7 +146,7 @@ class Session:
                 "weights": list(check.operator.weights), "device": check.target.device, "mode": mode,
                 "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
             })  # fmt: skip
-            return _observed(check, blob, before, read_results(results, answer["results"]), answer), answer
+            return _observed(check, blob, before, _results(results, answer), answer), answer
         finally:
             blob.close()
             other.close()
@@ -253,8 +260,7 @@ class _LawContext:
 
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name; in-place arguments as they are afterwards."""
-        observed, answer = self._running.session.execute(self._running.check, arguments)
-        self._running.environment = answer["environment"]
+        observed = self._observe(arguments)
         if touched := [*observed.damages, *(f"{name} was changed" for name in observed.changed_inputs)]:
             raise Problem("guard", "; ".join(touched))
         returned = [o.name for o in self.operator.outputs if o.argument is None]
@@ -263,6 +269,24 @@ class _LawContext:
         return dict(zip(returned, observed.results, strict=True)) | {
             o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place
         }
+
+    def judge(self, arguments: Arguments) -> list[str]:
+        """What a comparison finds in the results on these arguments, against their own golden."""
+        golden = derive(self.operator, arguments, self.variant)
+        device = self._running.check.target.device
+        return [f.message for f in compare(self.operator, arguments, self._observe(arguments), golden, device).findings]
+
+    def _observe(self, arguments: Arguments) -> Observed:
+        observed, answer = self._running.session.execute(self._running.check, arguments)
+        self._running.environment = answer["environment"]
+        return observed
+
+
+def _results(path: Path, answer: dict[str, Any]) -> list[Tensor]:
+    try:
+        return read_results(path, answer["results"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Problem("crash", f"the child's results cannot be read: {error}") from None
 
 
 def _observed(check: Check, blob: Blob, before: Tensor, results: list[Tensor], answer: dict[str, Any]) -> Observed:

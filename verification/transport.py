@@ -172,6 +172,8 @@ def read_results(path: Path, described: list[dict[str, Any]]) -> list[Tensor]:
     for entry in described:
         dtype = DTYPES_BY_NAME.get(entry["dtype"], torch.uint8)
         piece = bytearray(data[entry["position"] : entry["position"] + entry["nbytes"]])
+        if len(piece) != entry["nbytes"]:
+            raise ValueError(f"{len(piece)} bytes of a result of {entry['nbytes']}")
         flat = torch.frombuffer(piece, dtype=dtype) if piece else torch.zeros(prod(entry["shape"]), dtype=dtype)
         tensors.append(flat.reshape(entry["shape"]) if entry["dtype"] in DTYPES_BY_NAME else flat)
     return tensors

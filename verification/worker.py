@@ -55,14 +55,16 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._said: collections.deque[str] = collections.deque(maxlen=40)
+        self._number = 0
 
     def request(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The service's answer, or WorkerError within about `seconds` (start-up not counted)."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         assert self._socket is not None
+        self._number += 1
         try:
-            _send(self._socket, message)
+            _send(self._socket, {**message, "request": self._number})
             answer = self._receive(time.monotonic() + seconds, seconds)
         except (OSError, EOFError):
             said = self._death()
@@ -85,6 +87,7 @@ class Worker:
 
     def _start(self) -> None:
         self.stop()
+        self._number = 0
         ours, theirs = socket.socketpair()
         environment = {**os.environ, **self.environment}
         paths = [str(ROOT), *filter(None, [environment.get("PYTHONPATH")])]
@@ -120,8 +123,10 @@ class Worker:
                 if not piece:
                     raise EOFError
                 buffer += piece
-                if len(buffer) >= 4 and len(buffer) >= 4 + struct.unpack("<I", buffer[:4])[0]:
-                    return _answer(buffer[4:])
+                while len(buffer) >= 4 and len(buffer) >= (end := 4 + struct.unpack("<I", buffer[:4])[0]):
+                    answer, buffer = _answer(buffer[4:end]), buffer[end:]
+                    if answer.pop("request", None) == self._number:
+                        return answer  # one of another number is the late answer of a fork
                 continue
             if time.monotonic() > deadline:
                 raise WorkerError("timeout", f"no answer within {seconds:g} s; killed")
@@ -184,15 +189,19 @@ def _serve(descriptor: int, service: str) -> None:
     if setup := os.environ.get(SETUP):
         _named(setup)()
     serve = _named(service)
-    _send(connection, {"ready": True})
+    owner = os.getpid()
+    _send(connection, {"ready": True, "request": 0})
     connection.settimeout(None)
     stream = connection.makefile("rb")
     while prefix := stream.read(4):
         request = json.loads(stream.read(struct.unpack("<I", prefix)[0]))
         with contextlib.suppress(OSError, ValueError):
             print(MARK, end="", flush=True)
+        number = request.pop("request")
         answer = serve(request)
-        _send(connection, answer)
+        if os.getpid() != owner:
+            os._exit(0)  # a fork that a candidate left behind must not answer for the child
+        _send(connection, {**answer, "request": number})
         connection.settimeout(None)
 
 

@@ -24,6 +24,10 @@ BAD = {
     "exits_python": ("error", "raised", r"SystemExit: 0"),
     "exits_process": ("error", "crash", r"exit status 0; it last said: about to leave"),
     "refuses": ("unsupported", None, r"only rows of 3 elements"),
+    "raises_unprintable": ("error", "raised", r"Unprintable: \(its text cannot be had\)"),
+    "raises_odd_text": ("error", "raised", r"ValueError: \\ud800 \\x1b\[31m"),
+    "returns_sparse": ("failed", "structure", r"layout torch.sparse_coo; expected a dense one"),
+    "forks": ("passed", None, r""),
     "chatters": ("passed", None, r""),
 }
 

@@ -7,17 +7,19 @@ import torch
 from torch import Tensor
 
 from reference.attention_residual import attention_residual
+from reference.checks import require
 from reference.numerics import OFFICIAL, Variant
 from verification.budget import Golden
 from verification.comparison import same_bits
-from verification.inputs import Inputs
+from verification.inputs import TORCH_DTYPES, Inputs, laid_out
 from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
 from verification.localization import describe_failures
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case, pick
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "hidden": 7168, "blocks": 8, "capacity": 8, "delta": True, "write": False, "norm": True,
-    "order": "token_major", "score_scale": 2.0, "eps": 1e-6, "output_eps": 2e-6,
+    "order": "token_major", "layout": "contiguous", "norm_weight": "bf16", "score_scale": 2.0,
+    "eps": 1e-6, "output_eps": 2e-6,
 }  # fmt: skip
 """The two eps differ, as they need not in the model, so that a kernel that swaps them is seen."""
 
@@ -39,6 +41,7 @@ def make(case: Case) -> Arguments:
     p = DEFAULTS | dict(case.parameters)
     inputs = Inputs(case.id)
     rows, hidden = p["rows"], p["hidden"]
+    require(hidden >= 1, case.operator, f"hidden is {hidden}; expected 1 or more")
     scale = pick(case.distribution, SCALES, "distribution")
     growth = (1 + torch.arange(p["capacity"], dtype=torch.float64))[None, :, None] / 4
     blocks = (inputs.normal("blocks", (rows, p["capacity"], hidden), scale) * growth).to(BF16)
@@ -46,12 +49,14 @@ def make(case: Case) -> Arguments:
     prefix = inputs.normal("prefix", (rows, hidden), scale).to(BF16)
     if case.distribution == "nonfinite" and rows:
         prefix[0, -1], blocks[-1, 0, 0] = torch.nan, torch.inf
+    delta = inputs.normal("delta", (rows, hidden), scale / 2).to(BF16)
+    gain = 1 + inputs.normal("output_norm_weight", (hidden,), 0.1)
     return {
-        "prefix": prefix,
-        "delta": inputs.normal("delta", (rows, hidden), scale / 2).to(BF16) if p["delta"] else None,
+        "prefix": laid_out(prefix, p["layout"]),
+        "delta": laid_out(delta, p["layout"]) if p["delta"] else None,
         "blocks": block_major(blocks) if p["order"] == "block_major" else blocks,
         "score_weight": inputs.normal("score_weight", (hidden,), p["score_scale"] * hidden**-0.5).to(torch.float32),
-        "output_norm_weight": (1 + inputs.normal("output_norm_weight", (hidden,), 0.1)).to(BF16) if p["norm"] else None,
+        "output_norm_weight": gain.to(TORCH_DTYPES[p["norm_weight"]]) if p["norm"] else None,
         "num_blocks": p["blocks"],
         "eps": p["eps"],
         "output_eps": p["output_eps"],
@@ -110,7 +115,8 @@ GROUPS = (
         "block counts",
         "smoke",
         tuple(case(rows=3, hidden=1024, blocks=b) for b in (0, 1, 8))
-        + (case(rows=3, hidden=1024, blocks=0, write=True),),
+        + tuple(case(rows=3, hidden=128, blocks=b, write=w) for b in range(9) for w in (False, True) if b + w < 9)
+        + (case(rows=3, hidden=128, capacity=10, blocks=9, write=True),),
     ),
     CaseGroup(
         "block counts",
@@ -125,7 +131,9 @@ GROUPS = (
             for d in (True, False)
             for n in (True, False)
             for w in (True, False)
-        ),
+        )
+        + (case(rows=2, norm=False), case(rows=33, hidden=256), case(hidden=1000, norm_weight="fp32"))
+        + tuple(case(rows=5, hidden=130, blocks=3, write=True, layout=layout) for layout in ("row_padded", "offset")),
     ),
     CaseGroup(
         "odd widths",
@@ -139,7 +147,10 @@ GROUPS = (
             case("near_eps", hidden=1024),
             case("large", hidden=1024),
             case("zeros", hidden=256),
+            case("zeros", hidden=256, delta=False),
             case(hidden=1024, score_scale=30.0),
+            # Scores far beyond ±88, where an exponential without the right maximum over- or underflows.
+            *(case(rows=9, hidden=256, blocks=b, score_scale=300.0) for b in (0, 1, 8)),
         ),
     ),
     CaseGroup(
@@ -147,7 +158,7 @@ GROUPS = (
         "full",
         (case("near_eps"), case("large"), case(score_scale=30.0), case("near_eps", rows=33, delta=False)),
     ),
-    CaseGroup("NaN and Inf", "smoke", (case("nonfinite", hidden=256, blocks=3),)),
+    CaseGroup("NaN and Inf", "smoke", tuple(case("nonfinite", hidden=256, blocks=3, norm=n) for n in (True, False))),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=17, blocks=s % 9) for s in range(1, 33))),
 )
 
@@ -215,7 +226,7 @@ OPERATOR = Operator(
             "in_place_is_out_of_place",
             "Adding the delta beforehand gives the same bits as adding it inside.",
             added_beforehand,
-            lambda arguments, usual: usual,
+            lambda arguments, usual: {name: usual[name] for name in ("prefix", "blocks")},
             lambda case: dict(case.parameters).get("delta", True),
         ),
     ),

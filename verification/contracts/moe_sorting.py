@@ -256,6 +256,28 @@ GROUPS = (
         ),
     ),
     CaseGroup(
+        "long runs",
+        "smoke",
+        # Runs of several blocks, and runs that fill their blocks exactly.
+        (
+            case("one_expert", rows=40, experts=4, top_k=2),
+            case(rows=32, experts=4, top_k=4),
+            case("repeated", rows=70, experts=9, top_k=3, block_size=64, mask="odd"),
+            case(rows=21, experts=20, top_k=17, block_size=48),
+        ),
+    ),
+    CaseGroup(
+        "combinations",
+        "smoke",
+        (
+            case(rows=9, experts=64, top_k=6, local="most", buffer=64),
+            case(rows=5, experts=24, top_k=4, mask="odd", local="most", buffer=3001),
+            case("invalid", rows=9, experts=64, top_k=6, local="most"),
+            case(rows=3, experts=512, top_k=8, block_size=128),
+            case(rows=3, experts=2048, top_k=8),
+        ),
+    ),
+    CaseGroup(
         "expert counts",
         "smoke",
         tuple(case("repeated", rows=3, experts=e, top_k=2) for e in (2, 3, 60))

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reference.checks import require
 from reference.normalization import rms_norm
 from reference.numerics import OFFICIAL, Variant
 from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
@@ -28,6 +29,7 @@ def make(case: Case) -> Arguments:
     p = DEFAULTS | dict(case.parameters)
     inputs = Inputs(case.id)
     rows, hidden = p["rows"], p["hidden"]
+    require(hidden >= 1, case.operator, f"hidden is {hidden}; expected 1 or more")
     x = pick(case.distribution, DISTRIBUTIONS, "distribution")(inputs.normal("x", (rows, hidden)))
     weight = 1 + inputs.normal("weight", (hidden,), 0.25)
     x = laid_out(x.to(TORCH_DTYPES[case.dtype]), p["layout"])
@@ -63,7 +65,8 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "smoke",
-        tuple(case(rows=r) for r in (0, 1, 4, 17)) + (case(hidden=1536), case(hidden=512, rows=33)),
+        tuple(case(rows=r) for r in (0, 1, 4, 17))
+        + (case(hidden=1536), case(hidden=512, rows=33), case(hidden=512, rows=8), case(hidden=128, rows=65)),
     ),
     CaseGroup(
         "production sizes",
@@ -84,7 +87,7 @@ GROUPS = (
     ),
     CaseGroup("NaN and Inf", "smoke", (case("nonfinite", hidden=256),)),
     CaseGroup("layouts", "smoke", tuple(case(rows=5, hidden=130, layout=layout) for layout in LAYOUTS)),
-    CaseGroup("fp32 weight", "smoke", (case(hidden=1000, weight="fp32"),)),
+    CaseGroup("fp32 weight", "smoke", (case(hidden=1000, weight="fp32"), case(rows=33, hidden=1000, weight="fp32"))),
     CaseGroup("seeds", "nightly", tuple(make_case("rms_norm", DEFAULTS, seed=s, rows=17) for s in range(1, 33))),
 )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,14 +10,14 @@ from torch import Tensor
 from reference.numerics import OFFICIAL, Variant
 from reference.routing import route
 from verification.budget import Golden
-from verification.inputs import TORCH_DTYPES, Inputs
-from verification.laws import Change, batch_invariance, equivalence, parameter_sensitivity, row_isolation
+from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
+from verification.laws import Change, batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case, pick
 from verification.topk import check_choice
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "experts": 896, "top_k": 16, "groups": 1, "kept": 1, "score": "sigmoid", "renormalize": True,
-    "scaling": 1.0, "bias": "normal", "mapped": False,
+    "scaling": 1.0, "bias": "normal", "mapped": False, "layout": "contiguous",
 }  # fmt: skip
 
 ROWS = (0, 1, 2, 4, 7, 8, 16, 17, 33, 256)
@@ -47,7 +48,7 @@ def routing_arguments(p: dict[str, Any], case: Case) -> Arguments:
         bias = bias * 1e-5
     mapping = inputs.permutations("mapping", 1, experts)[0].to(torch.int32) if p["mapped"] else None
     return {
-        "logits": logits.to(TORCH_DTYPES[case.dtype]),
+        "logits": laid_out(logits.to(TORCH_DTYPES[case.dtype]), p["layout"]),
         "correction_bias": None if bias is None else bias.to(torch.float32),
         "top_k": p["top_k"],
         "num_groups": p["groups"],
@@ -116,6 +117,21 @@ DISTRIBUTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "pair_of_groups": pair_of_groups,
 }
 
+
+def with_extremes(bias: Tensor) -> Tensor:
+    """−Inf at every third expert, +Inf at the fourth."""
+    bias = bias * 0.1
+    bias[::3], bias[4:5] = -torch.inf, torch.inf
+    return bias
+
+
+def with_nan_bias(bias: Tensor) -> Tensor:
+    """NaN at every other expert, −Inf at the second of the rest."""
+    bias = bias * 0.1
+    bias[::2], bias[3:4] = torch.nan, -torch.inf
+    return bias
+
+
 BIASES: dict[str, Callable[[Tensor], Tensor | None]] = {
     "none": lambda b: None,
     "normal": lambda b: b * 0.1,
@@ -123,6 +139,8 @@ BIASES: dict[str, Callable[[Tensor], Tensor | None]] = {
     "negative": lambda b: b.abs() * 0.4 - 2,
     "positive": lambda b: b.abs() * 0.5,
     "large": lambda b: b * 1000,
+    "infinite": with_extremes,
+    "nan": with_nan_bias,
     "close": lambda b: 1 + torch.round(b * 8) * 2.0**-14,
 }
 
@@ -260,6 +278,33 @@ GROUPS = (
         "bf16 logits", "smoke", (case(dtype="bf16", rows=3), case("few_values", dtype="bf16", rows=3, **KIMI_K2))
     ),
     CaseGroup(
+        "combinations",
+        "smoke",
+        (
+            case("near_tie", rows=3),
+            case("near_tie", rows=3, **DEEPSEEK_V3),
+            case(rows=11, **KIMI_K2),
+            case(rows=33, **SMALL),
+            case("skewed", rows=2, experts=2048, top_k=8),
+            *(case("skewed", rows=2, experts=e, top_k=6) for e in (160, 256, 512, 1025)),
+            case("equal", rows=2, experts=60, top_k=6, bias="none", mapped=True),
+            case("nan", rows=5, mapped=True, experts=128, top_k=8),
+            case(rows=3, mapped=True, **DEEPSEEK_V3),
+            case(rows=3, score="softmax", renormalize=False, **DEEPSEEK_V3),
+            case(rows=3, score="softmax"),
+            case(rows=3, experts=128, top_k=16, groups=4, kept=2, bias="none"),
+            case(dtype="bf16", rows=3, bias="none", **DEEPSEEK_V3),
+            case(dtype="bf16", rows=3, score="softmax", experts=60, top_k=6),
+            case(dtype="fp16", rows=3, experts=60, top_k=6),
+            case("nan", rows=5, bias="infinite", **SMALL),
+            case("nan", rows=5, bias="nan", **SMALL),
+            case("dead_group", rows=3, experts=72, top_k=6, groups=3, kept=2, bias="negative"),
+            case("dead_group", rows=3, experts=72, top_k=6, groups=3, kept=2, bias="none"),
+            case("normal", rows=3, experts=48, top_k=6, groups=4, kept=2, bias="infinite"),
+        ),
+    ),
+    CaseGroup("layouts", "smoke", tuple(case(rows=3, experts=60, top_k=6, layout=layout) for layout in LAYOUTS[1:])),
+    CaseGroup(
         "seeds", "nightly", tuple(case(rows=64, seed=s, **m) for s in range(1, 17) for m in ({}, KIMI_K2, DEEPSEEK_V3))
     ),
 )
@@ -301,6 +346,7 @@ OPERATOR = Operator(
         batch_invariance(("logits",)),
         row_isolation(("logits",)),
         parameter_sensitivity(SENSITIVITY),
+        storage_order("logits", {name: partial(laid_out, layout=name) for name in LAYOUTS[1:]}),
         equivalence(
             "expert_permutation",
             "Renaming the experts renames the choice and keeps the weights.",

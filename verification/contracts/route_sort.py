@@ -93,6 +93,22 @@ GROUPS = (
     ),
     CaseGroup("special scores", "full", tuple(case(d, rows=33) for d in routing.SPECIAL)),
     CaseGroup(
+        "options and groups",
+        "smoke",
+        tuple(case(rows=2, **SMALL, **options) for options in routing.OPTIONS)
+        + (
+            case(rows=3, experts=8, top_k=2, groups=4, bias="negative"),
+            case("equal", rows=3, experts=8, top_k=2, groups=4),
+            case("pair_of_groups", rows=3, **DEEPSEEK_V3 | {"kept": 1}),
+            case("pair_of_groups", rows=3, bias="none", **DEEPSEEK_V3 | {"kept": 1}),
+            case("near_tie", rows=3),
+            case("saturated", rows=3, score="softmax", **SMALL),
+            case("subnormal", rows=5, **SMALL),
+            case(rows=33, block_size=64, groups=3, mask="odd", **SMALL | {"experts": 24, "top_k": 4}),
+            case(rows=40, experts=8, top_k=4, buffer=65),
+        ),
+    ),
+    CaseGroup(
         "expert parallel",
         "smoke",
         (

@@ -87,6 +87,33 @@ def refuses(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x
 
 
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@candidate("rms_norm", name="raises_unprintable")
+def raises_unprintable(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    raise Unprintable
+
+
+@candidate("rms_norm", name="raises_odd_text")
+def raises_odd_text(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    raise ValueError("\ud800 \x1b[31m")
+
+
+@candidate("rms_norm", name="returns_sparse")
+def returns_sparse(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x.to_sparse()
+
+
+@candidate("rms_norm", name="forks")
+def forks(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Two processes come back from the call; only the first may answer."""
+    os.fork()
+    return chatters(x, weight, eps)
+
+
 @candidate("rms_norm", name="chatters")
 def chatters(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Right, and noisy: what it prints must not disturb the harness."""
