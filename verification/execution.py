@@ -198,13 +198,20 @@ def environment(device: str) -> dict[str, Any]:
     gpu = torch.cuda.get_device_properties(0) if device != "cpu" else None
     return {
         "device": gpu.name if gpu else "cpu",
-        "architecture": (getattr(gpu, "gcnArchName", "") or f"sm_{gpu.major}{gpu.minor}") if gpu else "cpu",
+        "architecture": _architecture(gpu),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "triton": triton.__version__,
         "tf32": torch.backends.cuda.matmul.allow_tf32,
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
     }
+
+
+def _architecture(gpu: Any) -> str:
+    """gfx950, sm_90, …, or cpu."""
+    if gpu is None:
+        return "cpu"
+    return str(gpu.gcnArchName) if torch.version.hip else f"sm_{gpu.major}{gpu.minor}"
 
 
 def _told(error: BaseException) -> str:

@@ -342,7 +342,7 @@ def current_hash(check: Check) -> str | None:
 
 @cache
 def commit() -> str:
-    """The commit of this checkout, `+` where it has changes; `unknown` outside one."""
+    """The commit of this checkout, `+` where it has changes; outside one PARITY_COMMIT, else `unknown`."""
     try:
 
         def git(*words: str) -> str:
@@ -354,4 +354,4 @@ def commit() -> str:
             "+" if git("status", "--porcelain", "--untracked-files=no") else ""
         )
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return os.environ.get("PARITY_COMMIT", "unknown")
