@@ -340,6 +340,8 @@ def _write_json(path: Path | None, content: dict[str, Any]) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the program; every refusal is one line and an exit code."""
+    # Parent and child take turns on the same cores: threads that spin while they wait slow the other.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if complaint := intruder():
         print(f"parity: {complaint}", file=sys.stderr)
         sys.exit(USAGE)
