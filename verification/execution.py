@@ -174,8 +174,12 @@ def declared(source: str) -> tuple[Implementation, ...]:
         spec.loader.exec_module(module)
     except BaseException as error:
         raise Refused("import", f"{source} does not import: {_told(error)}") from None
-    found = implementations_in(module)
+    # What the file imports from elsewhere is not its own.
+    found = [one for one in implementations_in(module) if getattr(one.call, "__module__", "") == module.__name__]
+    names = [(one.operator, one.name) for one in found]
     for one in found:
+        if names.count((one.operator, one.name)) > 1:
+            raise Refused("import", f"{source} declares {one.name} of {one.operator} more than once")
         if not re.fullmatch(r"[\w.-]+", one.name):
             raise Refused("import", f"{source} names an implementation {one.name!r}; expected letters, digits, _ . -")
     if not found:

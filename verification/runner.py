@@ -23,7 +23,7 @@ from torch import Tensor
 from fused.boundary import Implementation
 from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
 from verification.comparison import Comparison, Observed, compare, named, same_bits
-from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs
+from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs, find_operator
 from verification.plan import Candidate, Check
 from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
 from verification.targets import Target
@@ -98,6 +98,7 @@ class Session:
         answer = self.request(target, str(source), {"do": "describe", "source": str(source)})
         found = []
         for entry in answer["implementations"]:
+            find_operator(entry["operator"])
             entry = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
             found.append(Candidate(Implementation(call=_never, **entry), str(source)))
         return tuple(found)

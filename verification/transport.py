@@ -24,6 +24,9 @@ PATTERN = 0xA5
 
 ALIGNMENT = 256
 
+ROOM = 2 << 30
+"""Bytes that a folder in memory must have free to be used: containers often have 64 MiB."""
+
 DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()} | {
     torch.uint8: "uint8",
     torch.int8: "int8",
@@ -101,7 +104,8 @@ class Blob:
         """Write the arguments to a new file, red zones around each storage."""
         header, payloads = describe(arguments)
         with path.open("wb") as file:
-            file.truncate(header["nbytes"])
+            # Reserved at once: a mapped file that outgrows its disk would end the process without a word.
+            os.posix_fallocate(file.fileno(), 0, header["nbytes"])
         blob = cls(path, header)
         blob.bytes.fill_(PATTERN)
         for (start, nbytes), payload in zip(header["storages"], payloads, strict=True):
@@ -180,6 +184,9 @@ def read_results(path: Path, described: list[dict[str, Any]]) -> list[Tensor]:
 
 
 def scratch_folder() -> str | None:
-    """A folder in memory where the system has one, else the default."""
+    """A folder in memory where the system has one with room, else None for the default."""
     shm = "/dev/shm"
-    return shm if os.access(shm, os.W_OK) else None
+    if not os.access(shm, os.W_OK):
+        return None
+    room = os.statvfs(shm)
+    return shm if room.f_bavail * room.f_frsize >= ROOM else None

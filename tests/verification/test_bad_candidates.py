@@ -68,3 +68,33 @@ def test_a_file_that_cannot_be_imported_is_refused_by_name(session, tmp_path, te
         session.declared(file)
     assert refusal.value.kind == "import"
     assert str(file) in str(refusal.value)
+
+
+TWICE = """
+from verification import candidate
+from verification.eager.route import route
+
+for factor in (1, 0):
+    globals()[f"norm_{factor}"] = candidate("rms_norm", name="same")(lambda x, weight, eps, factor=factor: x * factor)
+"""
+
+
+def test_two_declarations_of_one_name_are_refused(session, tmp_path):
+    """The second would never run, and its verdict would be the first's."""
+    file = tmp_path / "twice.py"
+    file.write_text(TWICE)
+    with pytest.raises(Problem, match="declares same of rms_norm more than once"):
+        session.declared(file)
+
+
+def test_what_a_file_imports_is_not_judged_as_its_own(session, tmp_path):
+    file = tmp_path / "imports.py"
+    file.write_text(TWICE.replace("(1, 0)", "(1,)"))
+    assert [c.declared.operator for c in session.declared(file)] == ["rms_norm"]
+
+
+def test_a_misspelt_operator_in_a_file_is_answered_with_the_nearest(session, tmp_path):
+    file = tmp_path / "misspelt.py"
+    file.write_text(TWICE.replace("(1, 0)", "(1,)").replace("rms_norm", "rms_nrom"))
+    with pytest.raises(ValueError, match="did you mean rms_norm"):
+        session.declared(file)

@@ -20,9 +20,9 @@ DIGESTS = {
     "route/rows=2,experts=128,top_k=8/fp32/normal/7":
         "30da6eb059c733c6977c49380c3e3817f5fc17bc106b3bcac7d3838ede8e4e51",
     "moe_sorting/rows=7,experts=24,top_k=4/fp32/invalid/0":
-        "8cbe181b446c8069dfc283b4b50be8b2c2e940725a95a99074ad1bf04f3e716b",
+        "144f2da5056c6b1a4d5f5c09c30950c49a401ca891082e737b85cd5cde70e9a8",
     "moe_sorting/rows=33,buffer=96/fp32/distinct/0":
-        "fe73443a1632da7e26ead5e761f3bae1e2c14efc8a5398fd11c026cfc5e41544",
+        "d4eb573a795267c1f3be7b7005a7240ce2665af5517737f551422af8ddbe06b4",
     "route_sort/rows=5,experts=24,top_k=4,mapped=yes,mask=odd/fp32/normal/0":
         "038f0cb1632ddb392006d5e7bcf8138fec22ae58c38800ff5a149cf5e8697645",
     "attention_residual/rows=3,hidden=96,blocks=5,write=yes,order=block_major/bf16/normal/0":

@@ -50,7 +50,7 @@ def make(case: Case) -> Arguments:
     ids = pick(case.distribution, DISTRIBUTIONS, "distribution")(inputs, rows, experts, top_k)
     return {
         "expert_ids": ids.to(torch.int32),
-        "expert_weights": inputs.uniform("weights", (rows, top_k), 0.01, 1.0).to(torch.float32),
+        "expert_weights": inputs.uniform("weights", (rows, top_k), -2.5, 2.5).to(torch.float32),
         "num_experts": experts,
         "block_size": p["block_size"],
         **sorting_options(p, inputs),
@@ -61,6 +61,8 @@ def sorting_options(p: dict[str, Any], inputs: Inputs) -> Arguments:
     """Mask, count of live rows and buffer for these parameters; shared with `route_sort`."""
     mask = pick(p["mask"], MASKS, "mask")(p["experts"])
     buffer = inputs.normal("buffer", (p["rows"], p["buffer"])).to(torch.bfloat16) if p["buffer"] else None
+    if buffer is not None:  # a product with zero would leave these
+        buffer[:, ::3], buffer[:, 1::3] = torch.nan, torch.inf
     local = {"all": None, "most": p["rows"] * 3 // 4, "none": 0, "given": p["rows"]}[p["local"]]
     return {
         "expert_mask": mask,

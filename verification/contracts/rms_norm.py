@@ -43,6 +43,11 @@ def spiky(x: Tensor) -> Tensor:
     return x
 
 
+def spiky_end(x: Tensor) -> Tensor:
+    """As spiky, with the large element in the last column, where a dropped tail would lose it."""
+    return spiky(x).flip(1)
+
+
 def nonfinite(x: Tensor) -> Tensor:
     """A NaN in row 0, +Inf in row 1, −Inf in row 2, the rest as they are."""
     for row, value in enumerate((torch.nan, torch.inf, -torch.inf)):
@@ -58,6 +63,7 @@ DISTRIBUTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "constant": lambda x: torch.full_like(x, 16.0),
     "zeros": lambda x: x * 0,
     "spiky": spiky,
+    "spiky_end": spiky_end,
     "nonfinite": nonfinite,
 }
 
@@ -85,6 +91,8 @@ GROUPS = (
         "full",
         tuple(case(d, rows=33) for d in ("tiny", "near_eps", "large", "spiky", "constant", "zeros")),
     ),
+    CaseGroup("tails", "smoke", tuple(case("spiky_end", rows=3, hidden=h) for h in (1025, 1536, 7168))),
+    CaseGroup("eps", "smoke", (case("tiny", hidden=256, eps=1e-6), case("near_eps", hidden=256, eps=1e-3))),
     CaseGroup("NaN and Inf", "smoke", (case("nonfinite", hidden=256),)),
     CaseGroup("layouts", "smoke", tuple(case(rows=5, hidden=130, layout=layout) for layout in LAYOUTS)),
     CaseGroup("fp32 weight", "smoke", (case(hidden=1000, weight="fp32"), case(rows=33, hidden=1000, weight="fp32"))),

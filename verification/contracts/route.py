@@ -99,6 +99,15 @@ def pair_of_groups(x: Tensor, groups: int) -> Tensor:
     return x
 
 
+def short_group(x: Tensor, groups: int) -> Tensor:
+    """The last group has four high scores and otherwise NaN; the others are low and whole."""
+    x = x.clamp(-1, 1) - 4
+    last = x.unflatten(1, (groups, -1))[:, -1]
+    last[:, 4:] = torch.nan
+    last[:, :4] += 8
+    return x
+
+
 DISTRIBUTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "normal": lambda x, g: x,
     "equal": lambda x, g: torch.zeros_like(x),
@@ -115,6 +124,9 @@ DISTRIBUTIONS: dict[str, Callable[[Tensor, int], Tensor]] = {
         [x.unflatten(1, (g, -1))[:, :1].fill_(torch.nan), x.unflatten(1, (g, -1))[:, 1:]], 1
     ).flatten(1),
     "pair_of_groups": pair_of_groups,
+    "short_group": short_group,
+    "hot": lambda x, g: x * 0.2 + 120,
+    "wide": lambda x, g: x * 17,
 }
 
 
@@ -281,6 +293,13 @@ GROUPS = (
         "combinations",
         "smoke",
         (
+            *(case("short_group", rows=3, experts=16, groups=2, top_k=6, bias=b) for b in ("none", "normal")),
+            *(
+                case(d, rows=3, score="softmax", renormalize=r, **SMALL)
+                for d in ("underflow", "hot", "wide")
+                for r in (True, False)
+            ),
+            case(rows=3, bias="nan", experts=8, top_k=7),
             case("near_tie", rows=3),
             case("near_tie", rows=3, **DEEPSEEK_V3),
             case(rows=11, **KIMI_K2),
