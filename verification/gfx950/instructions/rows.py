@@ -1,0 +1,45 @@
+"""What a table of instructions consists of, and how a row of it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Row:
+    """One opcode: its operands' types, and its effect as C statements or the name of a C function.
+
+    `results` and `sources` name types of types.py. A source in parentheses is implied (the old value
+    of the result, vcc, scc) and not written in the assembly.
+    """
+
+    name: str
+    family: str
+    results: tuple[str, ...]
+    sources: tuple[str, ...]
+    code: str
+    form: str = "plain"
+    extra: tuple[int, ...] = ()
+    saturated: str | None = None
+    """The statements of the same opcode with its integer clamp."""
+    modifiers: frozenset[str] = field(default_factory=frozenset)
+    """Modifiers that this opcode takes besides those that its types and form imply."""
+
+    @property
+    def written_sources(self) -> tuple[str, ...]:
+        """Types of the sources that the assembly spells out."""
+        return tuple(kind for kind in self.sources if not kind.startswith("("))
+
+
+def rows(family: str, text: str) -> tuple[Row, ...]:
+    """Read lines `name | results | sources | statements [## statements with clamp]`.
+
+    Results are `d` and `e` in the statements, sources `a`, `b`, `c`, `f`.
+    """
+    found = []
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, results, sources, code = (part.strip() for part in line.split(" | ", 3))
+        code, _, clamped = (part.strip() for part in code.partition(" ## "))
+        operands = (tuple(kinds.replace("-", "").split()) for kinds in (results, sources))
+        found.append(Row(name, family, *operands, code, saturated=clamped or None))
+    return tuple(found)

@@ -1,0 +1,326 @@
+/* Number formats and the arithmetic that C lacks. */
+#pragma once
+#include "machine.h"
+
+static inline int is_nan(f32 x) { return x != x; }
+
+static inline f32 flushed(f32 x)
+{
+    u32 bits = as_u32(x);
+    return (bits & 0x7F800000u) ? x : as_f32(bits & 0x80000000u);
+}
+
+/* ── fp16 and bf16 ─────────────────────────────────────────────────────── */
+#ifdef __FLT16_MANT_DIG__
+static inline f32 from_f16(u16 x) { _Float16 y; memcpy(&y, &x, 2); return (f32)y; }
+static inline u16 to_f16(f32 x) { _Float16 y = (_Float16)x; u16 z; memcpy(&z, &y, 2); return z; }
+#else
+static inline f32 from_f16(u16 x)
+{
+    u32 sign = (u32)(x & 0x8000) << 16, magnitude = x & 0x7FFF;
+    if (magnitude >= 0x7C00) return as_f32(sign | 0x7F800000u | (magnitude & 0x3FF) << 13);
+    return as_f32(sign | as_u32(as_f32(magnitude << 13) * 0x1p112f));
+}
+static inline u16 to_f16(f32 x)
+{
+    u32 bits = as_u32(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFFu;
+    if (magnitude > 0x7F800000u) return (u16)(sign | 0x7E00 | (magnitude >> 13 & 0x3FF));
+    if (magnitude >= 0x477FF000u) return (u16)(sign | 0x7C00);
+    if (magnitude < 0x38800000u) return (u16)(sign | (as_u32(as_f32(magnitude) + 0.5f) & 0xFFFF));
+    return (u16)(sign | (magnitude - 0x38000000u + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+}
+#endif
+
+static inline f32 from_bf16(u16 x) { return as_f32((u32)x << 16); }
+static inline u16 to_bf16(f32 x)
+{
+    u32 bits = as_u32(x);
+    u32 rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+    return (u16)(is_nan(x) ? bits >> 16 | 0x40 : rounded);
+}
+
+/* double → float rounded to odd: rounding it again to a narrower format is then exact. */
+static inline f32 to_odd(f64 x)
+{
+    f32 y = (f32)x;
+    if (isinf(y) && !isinf(x)) return copysignf(0x1.fffffep127f, y);
+    if ((f64)y == x || is_nan(y) || (as_u32(y) & 1)) return y;
+    u32 bits = as_u32(y);
+    if ((f64)y == 0.0) return as_f32((as_u64(x) >> 63 ? 0x80000000u : 0) | 1);
+    return as_f32(fabs((f64)y) > fabs(x) ? bits - 1 : bits + 1);
+}
+/* a·b + c for halves, rounded to odd in fp32: what is left out of the double sum goes to its last bit. */
+static inline f32 fma_odd(f32 a, f32 b, f32 c)
+{
+    f64 product = (f64)a * b, sum = product + c;
+    f64 back = sum - product, lost = (product - (sum - back)) + (c - back);
+    if (lost != 0 && isfinite(sum) && !(as_u64(sum) & 1))
+        sum = as_f64(as_u64(sum) + ((lost > 0) == (sum > 0) ? 1 : -1));
+    return to_odd(sum);
+}
+
+static inline u16 toward_zero_f16(f32 x)
+{
+    u16 y = to_f16(x);
+    if (is_nan(x) || isinf(x)) return y;
+    return fabsf(from_f16(y)) > fabsf(x) ? y - 1 : y;
+}
+
+/* ── fp8, fp6, fp4 (OCP) ───────────────────────────────────────────────── */
+/* A small format: exponent bits, mantissa bits, bias; whether its top exponent holds infinities
+   (e5m2), only the all-ones NaN (e4m3), or ordinary numbers (fp6, fp4). */
+typedef struct { int exponent, mantissa, bias; enum { IEEE_TOP, NAN_ONLY, NUMBERS } top; } Small;
+static const Small FP8 = {4, 3, 7, NAN_ONLY}, BF8 = {5, 2, 15, IEEE_TOP};
+static const Small FP6 = {2, 3, 1, NUMBERS}, BF6 = {3, 2, 3, NUMBERS}, FP4 = {2, 1, 1, NUMBERS};
+
+static inline f32 from_small(u32 code, Small f)
+{
+    u32 sign = code >> (f.exponent + f.mantissa) & 1, exponent = code >> f.mantissa & ((1u << f.exponent) - 1);
+    u32 mantissa = code & ((1u << f.mantissa) - 1), top = (1u << f.exponent) - 1;
+    f32 x;
+    if (f.top == IEEE_TOP && exponent == top) x = mantissa ? as_f32(0x7FC00000u) : INFINITY;
+    else if (f.top == NAN_ONLY && exponent == top && mantissa == (1u << f.mantissa) - 1) x = as_f32(0x7FC00000u);
+    else if (!exponent) x = ldexpf((f32)mantissa, 1 - f.bias - f.mantissa);
+    else x = ldexpf((f32)(mantissa | 1u << f.mantissa), (int)exponent - f.bias - f.mantissa);
+    return sign ? -x : x;
+}
+
+static inline f64 largest_small(Small f)
+{
+    u32 top = (1u << f.exponent) - 1, mantissa = (1u << f.mantissa) - 1;
+    if (f.top == IEEE_TOP) return ldexp(2 - ldexp(1, -f.mantissa), (int)top - 1 - f.bias);
+    return ldexp((f64)((1u << f.mantissa) | (f.top == NAN_ONLY ? mantissa - 1 : mantissa)), (int)top - f.bias - f.mantissa);
+}
+
+/* Nearest even, or, given 32 random bits, up with the probability of the part cut off.
+   Beyond the largest: NaN (e4m3), infinity (e5m2), the largest (fp6, fp4, or any with the mode bit
+   FP16_OVFL). */
+static inline u32 to_small(f64 x, Small f, int stochastic, u32 noise, int saturate)
+{
+    u32 sign = (u32)(as_u64(x) >> 63) << (f.exponent + f.mantissa);
+    u32 ones = (1u << (f.exponent + f.mantissa)) - 1;
+    u32 infinity = ((1u << f.exponent) - 1) << f.mantissa;
+    if (x != x) return sign | ones;
+    f64 magnitude = fabs(x), largest = largest_small(f);
+    u32 beyond = f.top == IEEE_TOP ? infinity - (saturate ? 1 : 0) : f.top == NAN_ONLY && saturate ? ones - 1 : ones;
+    if (isinf(magnitude)) return sign | beyond;
+    int exponent;
+    frexp(magnitude, &exponent);
+    int unit = (exponent - 1 < 1 - f.bias ? 1 - f.bias : exponent - 1) - f.mantissa;
+    f64 scaled = ldexp(magnitude, -unit);
+    f64 rounded = stochastic ? floor(scaled + ldexp((f64)noise, -32)) : nearbyint(scaled);
+    f64 value = ldexp(rounded, unit);
+    if (value > largest) return sign | beyond;
+    if (value == 0) return sign;
+    frexp(value, &exponent);
+    if (exponent - 1 < 1 - f.bias) return sign | (u32)rounded;
+    u32 whole = (u32)ldexp(value, f.mantissa - (exponent - 1));
+    return sign | (u32)(exponent - 1 + f.bias) << f.mantissa | (whole & ((1u << f.mantissa) - 1));
+}
+
+/* 2^(exponent field of an fp32 scale - 127). */
+static inline f64 scale_of(u32 bits) { return ldexp(1.0, (int)(bits >> 23 & 0xFF) - 127); }
+static inline f64 e8m0(u32 byte) { return byte == 255 ? NAN : ldexp(1.0, (int)byte - 127); }
+
+/* ── minimum, maximum, median ──────────────────────────────────────────── */
+static inline f32 max_f32(f32 a, f32 b)
+{
+    f32 m = (a > b || (a == b && !(as_u32(a) >> 31))) ? a : b;
+    return is_nan(a) ? b : is_nan(b) ? a : m;
+}
+static inline f32 min_f32(f32 a, f32 b)
+{
+    f32 m = (a < b || (a == b && (as_u32(a) >> 31))) ? a : b;
+    return is_nan(a) ? b : is_nan(b) ? a : m;
+}
+static inline f64 max_f64(f64 a, f64 b) { return a != a ? b : b != b ? a : (a > b || (a == b && !signbit(a))) ? a : b; }
+static inline f64 min_f64(f64 a, f64 b) { return a != a ? b : b != b ? a : (a < b || (a == b && signbit(a))) ? a : b; }
+static inline f32 maximum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : max_f32(a, b); }
+static inline f32 minimum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : min_f32(a, b); }
+static inline f32 median_f32(f32 a, f32 b, f32 c)
+{
+    if (is_nan(a) || is_nan(b) || is_nan(c)) return min_f32(min_f32(a, b), c);
+    f32 most = max_f32(max_f32(a, b), c);
+    return most == a ? max_f32(b, c) : most == b ? max_f32(a, c) : max_f32(a, b);
+}
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define SMALLER(a, b) ((a) < (b) ? (a) : (b))
+#define MEDIAN(a, b, c) LARGER(SMALLER(a, b), SMALLER(LARGER(a, b), c))
+
+/* ── division's three helpers ──────────────────────────────────────────── */
+static inline int exponent_of(f32 x) { return as_u32(x) >> 23 & 0xFF; }
+static inline int exponent_of64(f64 x) { return as_u64(x) >> 52 & 0x7FF; }
+static inline int denormal(f32 x) { return !exponent_of(x) && x != 0; }
+static inline int denormal64(f64 x) { return !exponent_of64(x) && x != 0; }
+
+static inline f32 div_scale_f32(f32 a, f32 divisor, f32 dividend, int *flag)
+{
+    *flag = 0;
+    if (dividend == 0 || divisor == 0) return as_f32(0x7FC00000u);
+    int tiny_reciprocal = exponent_of(divisor) >= 253 && isfinite(divisor); /* 1/b below 2^-126 */
+    f32 quotient = dividend / divisor;
+    if (exponent_of(dividend) - exponent_of(divisor) >= 96) {
+        *flag = 1;
+        return a == divisor ? ldexpf(a, 64) : a;
+    }
+    if (denormal(divisor)) return ldexpf(a, 64);
+    if (tiny_reciprocal && denormal(quotient)) {
+        *flag = 1;
+        return a == divisor ? ldexpf(a, 64) : a;
+    }
+    if (tiny_reciprocal) return ldexpf(a, -64);
+    if (denormal(quotient)) {
+        *flag = 1;
+        return a == dividend ? ldexpf(a, 64) : a;
+    }
+    return exponent_of(dividend) <= 23 ? ldexpf(a, 64) : a;
+}
+static inline f64 div_scale_f64(f64 a, f64 divisor, f64 dividend, int *flag)
+{
+    *flag = 0;
+    if (dividend == 0 || divisor == 0) return NAN;
+    int tiny_reciprocal = denormal64(1.0 / divisor);
+    f64 quotient = dividend / divisor;
+    if (exponent_of64(dividend) - exponent_of64(divisor) >= 768) {
+        *flag = 1;
+        return a == divisor ? ldexp(a, 128) : a;
+    }
+    if (denormal64(divisor)) return ldexp(a, 128);
+    if (tiny_reciprocal && denormal64(quotient)) {
+        *flag = 1;
+        return a == divisor ? ldexp(a, 128) : a;
+    }
+    if (tiny_reciprocal) return ldexp(a, -128);
+    if (denormal64(quotient)) {
+        *flag = 1;
+        return a == dividend ? ldexp(a, 128) : a;
+    }
+    return exponent_of64(dividend) <= 53 ? ldexp(a, 128) : a;
+}
+static inline f32 div_fixup_f32(f32 quotient, f32 divisor, f32 dividend)
+{
+    int negative = (as_u32(divisor) ^ as_u32(dividend)) >> 31;
+    f32 x;
+    if (is_nan(dividend)) return dividend + dividend;
+    if (is_nan(divisor)) return divisor + divisor;
+    if ((divisor == 0 && dividend == 0) || (isinf(divisor) && isinf(dividend))) return as_f32(0xFFC00000u);
+    if (divisor == 0 || isinf(dividend)) x = INFINITY;
+    else if (isinf(divisor) || dividend == 0) x = 0;
+    else if (exponent_of(dividend) - exponent_of(divisor) < -150) x = 0;
+    else x = fabsf(quotient);
+    return negative ? -x : x;
+}
+static inline f64 div_fixup_f64(f64 quotient, f64 divisor, f64 dividend)
+{
+    int negative = (as_u64(divisor) ^ as_u64(dividend)) >> 63;
+    f64 x;
+    if (dividend != dividend) return dividend + dividend;
+    if (divisor != divisor) return divisor + divisor;
+    if ((divisor == 0 && dividend == 0) || (isinf(divisor) && isinf(dividend))) return as_f64(0xFFF8000000000000ull);
+    if (divisor == 0 || isinf(dividend)) x = INFINITY;
+    else if (isinf(divisor) || dividend == 0) x = 0;
+    else if (exponent_of64(dividend) - exponent_of64(divisor) < -1075) x = 0;
+    else x = fabs(quotient);
+    return negative ? -x : x;
+}
+
+/* ── transcendental units ──────────────────────────────────────────────── */
+/* Default model: denormals in and out are flushed and the result is rounded once. The alternative
+   moves each finite result by one ulp up or down, by a hash of its argument's bits. */
+enum { ROUNDED_UNIT, ONE_ULP_UNIT };
+static inline f32 unit_result(f64 exact, f32 argument, u32 model)
+{
+    f32 y = flushed((f32)exact);
+    if (model == ONE_ULP_UNIT && isfinite(y) && y != 0 && (f64)y != exact) {
+        u32 hash = as_u32(argument) * 2654435761u, moved = as_u32(y) + (hash >> 31 ? 1 : -1);
+        if ((moved >> 23 & 0xFF) != 0xFF) y = flushed(as_f32(moved));
+    }
+    return y;
+}
+/* 2^x and log2 in double by polynomials that vectorise; below 1e-15 relative. */
+static inline f64 exp2_of(f32 x)
+{
+    f64 bounded = x < -160 ? -160 : x > 140 ? 140 : x;
+    f64 whole = nearbyint(bounded), r = (bounded - whole) * 0.6931471805599453;
+    f64 p = 1.0 / 6227020800.0;
+    p = p * r + 1.0 / 479001600.0; p = p * r + 1.0 / 39916800.0; p = p * r + 1.0 / 3628800.0;
+    p = p * r + 1.0 / 362880.0; p = p * r + 1.0 / 40320.0; p = p * r + 1.0 / 5040.0; p = p * r + 1.0 / 720.0;
+    p = p * r + 1.0 / 120.0; p = p * r + 1.0 / 24.0; p = p * r + 1.0 / 6.0; p = p * r + 0.5; p = p * r + 1.0;
+    p = p * r + 1.0;
+    f64 scaled = p * as_f64((u64)((i64)whole + 1023) << 52);
+    return x != x ? (f64)x : scaled;
+}
+static inline f32 exp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(exp2_of(y), y, model); }
+static inline f32 log_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(log2((f64)y), y, model); }
+static inline f32 rcp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / (f64)y, y, model); }
+static inline f32 sqrt_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(sqrt((f64)y), y, model); }
+static inline f32 rsq_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / sqrt((f64)y), y, model); }
+static inline f32 sin_unit(f32 x, u32 model) { return unit_result(sin((f64)flushed(x) * 6.283185307179586), x, model); }
+static inline f32 cos_unit(f32 x, u32 model) { return unit_result(cos((f64)flushed(x) * 6.283185307179586), x, model); }
+static inline f32 fract_f32(f32 x) { f32 y = x - floorf(x); return isinf(x) ? 0.0f : y >= 1.0f ? 0x1.fffffep-1f : y; }
+static inline f64 fract_f64(f64 x) { f64 y = x - floor(x); return isinf(x) ? 0.0 : y >= 1.0 ? 0x1.fffffffffffffp-1 : y; }
+
+/* ── integers ──────────────────────────────────────────────────────────── */
+static inline u32 f32_to_u32(f32 x) { return is_nan(x) || x <= 0 ? 0 : x >= 0x1p32f ? 0xFFFFFFFFu : (u32)x; }
+static inline i32 f32_to_i32(f32 x)
+{
+    return is_nan(x) ? 0 : x >= 0x1p31f ? 0x7FFFFFFF : x <= -0x1p31f ? (i32)0x80000000 : (i32)x;
+}
+static inline u32 f64_to_u32(f64 x) { return x != x || x <= 0 ? 0 : x >= 0x1p32 ? 0xFFFFFFFFu : (u32)x; }
+static inline i32 f64_to_i32(f64 x)
+{
+    return x != x ? 0 : x >= 0x1p31 ? 0x7FFFFFFF : x <= -0x1p31 ? (i32)0x80000000 : (i32)x;
+}
+static inline u32 reversed(u32 x)
+{
+    x = (x >> 1 & 0x55555555u) | (x & 0x55555555u) << 1;
+    x = (x >> 2 & 0x33333333u) | (x & 0x33333333u) << 2;
+    x = (x >> 4 & 0x0F0F0F0Fu) | (x & 0x0F0F0F0Fu) << 4;
+    return __builtin_bswap32(x);
+}
+static inline u32 truth(u32 a, u32 b, u32 c, u32 table)
+{
+    u32 d = 0;
+    for (int k = 0; k < 8; k++)
+        if (table >> k & 1) d |= (k & 4 ? a : ~a) & (k & 2 ? b : ~b) & (k & 1 ? c : ~c);
+    return d;
+}
+static inline u32 permuted_byte(u64 data, u32 selector)
+{
+    if (selector >= 13) return 0xFF;
+    if (selector == 12) return 0;
+    if (selector >= 8) return data >> (8 * (2 * (selector - 8) + 1) + 7) & 1 ? 0xFF : 0;
+    return data >> (8 * selector) & 0xFF;
+}
+static inline u32 permuted(u32 a, u32 b, u32 selectors)
+{
+    u64 data = (u64)a << 32 | b;
+    u32 d = 0;
+    for (int k = 0; k < 4; k++) d |= permuted_byte(data, selectors >> 8 * k & 0xFF) << 8 * k;
+    return d;
+}
+static inline int class_of(f32 x)
+{
+    u32 bits = as_u32(x), negative = bits >> 31;
+    if (is_nan(x)) return bits >> 22 & 1 ? 1 : 0;
+    if (exponent_of(x) == 255) return negative ? 2 : 9;
+    if (exponent_of(x)) return negative ? 3 : 8;
+    if (bits & 0x7FFFFF) return negative ? 4 : 7;
+    return negative ? 5 : 6;
+}
+static inline int class_of16(f32 x)
+{
+    int class = class_of(x);
+    if ((class == 8 || class == 3) && fabsf(x) < 0x1p-14f) return class == 8 ? 7 : 4;
+    return class;
+}
+static inline int class_of64(f64 x)
+{
+    u64 bits = as_u64(x);
+    int negative = bits >> 63;
+    if (x != x) return bits >> 51 & 1 ? 1 : 0;
+    if (exponent_of64(x) == 0x7FF) return negative ? 2 : 9;
+    if (exponent_of64(x)) return negative ? 3 : 8;
+    if (x != 0) return negative ? 4 : 7;
+    return negative ? 5 : 6;
+}
