@@ -9,6 +9,7 @@ from fused.boundary import implements
 from fused.rms_norm import WIDEST, normalized_row
 
 MOST_BLOCKS = 11
+WAVE = 64
 
 
 @triton.jit
@@ -116,13 +117,17 @@ def launch(
     """One program a row; the flags say which of the contract's rounding points there are."""
     rows, width = prefix.shape
     hidden = torch.empty_like(prefix, memory_format=torch.contiguous_format)
+    tile = triton.next_power_of_2(width)
+    # A tile narrower than the workgroup is held by several waves at once; one of them could then read
+    # a prefix to which another has already added delta.
+    num_warps = min(num_warps, max(1, tile // WAVE))
     if hidden.numel():
         attention_residual_kernel[(rows,)](
             prefix, delta, blocks, score_weight, output_norm_weight, hidden,
             prefix.stride(0), 0 if delta is None else delta.stride(0), blocks.stride(0), blocks.stride(1),
             hidden.stride(0),
             width, max(block_write_index, 0), eps, output_eps,
-            WIDTH=triton.next_power_of_2(width), BLOCKS=num_blocks, HAS_DELTA=delta is not None,
+            WIDTH=tile, BLOCKS=num_blocks, HAS_DELTA=delta is not None,
             WRITE=block_write_index >= 0, NORM=output_norm_weight is not None,
             ROUND_PREFIX=round_prefix, ROUND_MIX=round_mix, TWO_ROUNDINGS=two_roundings, num_warps=num_warps,
         )  # fmt: skip

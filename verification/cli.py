@@ -46,7 +46,7 @@ CandidateFile = Annotated[
     ),
 ]
 TargetName = Annotated[
-    str | None, typer.Option("--target", help="Where to run: cpu, interpreter, cuda, hip. Default: the best one here.")
+    str | None, typer.Option("--target", help="Where to run: cpu, interpreter, gfx950, cuda, hip. Default: the best one here.")
 ]
 ImplementationName = Annotated[str | None, typer.Option("--implementation", help="Only this implementation.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds that one call may take.")]

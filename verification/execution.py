@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 import time
@@ -212,9 +213,9 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def _architecture(gpu: Any) -> str:
-    """gfx950, sm_90, …, or cpu."""
+    """gfx950, sm_90, …; without a GPU what the target says of itself, or cpu."""
     if gpu is None:
-        return "cpu"
+        return os.environ.get("PARITY_ARCHITECTURE", "cpu")
     return str(gpu.gcnArchName) if torch.version.hip else f"sm_{gpu.major}{gpu.minor}"
 
 

@@ -152,7 +152,7 @@ def test_a_target_that_is_not_here_is_missing_and_says_why(monkeypatch):
 
 
 def test_without_a_target_each_implementation_runs_on_the_best_one_that_is_here(monkeypatch):
-    for name, missing in (("cuda", "none"), ("hip", "none"), ("interpreter", None), ("cpu", None)):
+    for name, missing in (("cuda", "none"), ("hip", "none"), ("gfx950", "none"), ("interpreter", None), ("cpu", None)):
         monkeypatch.setitem(targets(), name, replace(targets()[name], missing=lambda missing=missing: missing))
     placed = {one.declared.name: place(one, None).name for one in builtin() if one.declared.operator == "rms_norm"}
     assert placed["eager"] == "cpu"

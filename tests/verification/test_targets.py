@@ -27,7 +27,7 @@ def rms_norm(x, weight, eps):
 
 
 def test_targets_are_ordered_by_how_near_they_are_to_the_hardware():
-    assert list(targets()) == ["hip", "cuda", "interpreter", "cpu"]
+    assert list(targets()) == ["hip", "cuda", "gfx950", "interpreter", "cpu"]
 
 
 def test_the_repaired_conversion_rounds_every_fp32_to_the_nearest_bf16():

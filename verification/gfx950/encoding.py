@@ -123,6 +123,8 @@ class _Encoder:
             if not constants:
                 raise OperandError(f"a constant where {kind_name} registers are expected")
             value = operands.constant_bits(operand, kind.constant, kind.words)
+            if kind_name == "k16":  # printed as 16 bits, read as signed
+                value = ((value & 0xFFFF) ^ 0x8000) - 0x8000 & 0xFFFFFFFF
             slot["value"] = self._signed(value, operand.modifiers, kind.sign) if operand.modifiers else value
             slot["where"] = operands.CONSTANT
             return

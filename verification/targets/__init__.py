@@ -1,4 +1,4 @@
-"""Where a kernel runs: a real GPU, Triton's interpreter, plain torch."""
+"""Where a kernel runs: a real GPU, the gfx950 executor, Triton's interpreter, plain torch."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ v_frexp_mant_f32 | f32 | f32 | int n; d = isfinite(a) ? frexpf(a, &n) : a
 v_frexp_exp_i32_f32 | i32 | f32 | int n = 0; if (isfinite(a)) frexpf(a, &n); d = n
 v_rcp_iflag_f32 | f32 | f32 | d = rcp_unit(a, model)
 v_div_scale_f32 | f32 mask | f32 f32 f32 | int flag; d = div_scale_f32(a, b, c, &flag); e = flag
-v_div_fmas_f32 | f32 | f32 f32 f32 (vcc) | d = fmaf(a, b, c); d = f ? d * 0x1p64f : d
+v_div_fmas_f32 | f32 | f32 f32 f32 (vcc) | d = fmaf(a, b, c); d = f ? d * (exponent_of(c) > 127 ? 0x1p64f : 0x1p-64f) : d
 v_div_fixup_f32 | f32 | f32 f32 f32 | d = div_fixup_f32(a, b, c)
 v_cmp_class_f32 | mask | f32 u32 | d = b >> class_of(a) & 1
 v_cmpx_class_f32 | maskx | f32 u32 | d = b >> class_of(a) & 1
@@ -94,7 +94,7 @@ v_ldexp_f64 | f64 | f64 i32 | d = ldexp(a, MEDIAN(b, -5000, 5000))
 v_frexp_mant_f64 | f64 | f64 | int n; d = isfinite(a) ? frexp(a, &n) : a
 v_frexp_exp_i32_f64 | i32 | f64 | int n = 0; if (isfinite(a)) frexp(a, &n); d = n
 v_div_scale_f64 | f64 mask | f64 f64 f64 | int flag; d = div_scale_f64(a, b, c, &flag); e = flag
-v_div_fmas_f64 | f64 | f64 f64 f64 (vcc) | d = fma(a, b, c); d = f ? d * 0x1p128 : d
+v_div_fmas_f64 | f64 | f64 f64 f64 (vcc) | d = fma(a, b, c); d = f ? d * (exponent_of64(c) > 1023 ? 0x1p128 : 0x1p-128) : d
 v_div_fixup_f64 | f64 | f64 f64 f64 | d = div_fixup_f64(a, b, c)
 v_cmp_class_f64 | mask | f64 u32 | d = b >> class_of64(a) & 1
 """)
