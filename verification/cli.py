@@ -29,6 +29,10 @@ app = typer.Typer(
 )
 report_app = typer.Typer(no_args_is_help=True, help="Reports of recorded runs.")
 app.add_typer(report_app, name="report")
+gfx950_app = typer.Typer(no_args_is_help=True, help="Kernels compiled for gfx950, without the GPU.")
+app.add_typer(gfx950_app, name="gfx950")
+bench_app = typer.Typer(no_args_is_help=True, help="Speed, as a ratio against something in the same run.")
+app.add_typer(bench_app, name="bench")
 out = Console(width=None if sys.stdout.isatty() else 140)
 
 
@@ -46,7 +50,8 @@ CandidateFile = Annotated[
     ),
 ]
 TargetName = Annotated[
-    str | None, typer.Option("--target", help="Where to run: cpu, interpreter, gfx950, cuda, hip. Default: the best one here.")
+    str | None,
+    typer.Option("--target", help="Where to run: cpu, interpreter, gfx950, cuda, hip. Default: the best one here."),
 ]
 ImplementationName = Annotated[str | None, typer.Option("--implementation", help="Only this implementation.")]
 Seconds = Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds that one call may take.")]
@@ -209,6 +214,85 @@ def report_render(
     records = read_records(folder / RECORDS)
     _write_report(folder, Outcome(records, planned=len(records)))
     _write_records(json, "report render", records, 0)
+
+
+@gfx950_app.command("compile")
+def gfx950_compile(operators: Annotated[list[str] | None, typer.Argument()] = None, json: Json = None) -> int:
+    """Compile every fused kernel at every configuration for gfx950 and gfx942; judge spills, scratch, LDS, MFMA."""
+    from verification.compilation import compiled
+    from verification.operator import find_operator
+
+    _require_writable(json)
+    chosen = tuple(find_operator(name).name for name in operators or ())
+    table = Table("implementation", "kernel", "arch", "VGPR", "AGPR", "SGPR", "spills", "scratch", "LDS", "waves",
+                  "code", "MFMA")  # fmt: skip
+    rows, broken = [], []
+    for label, one in compiled(chosen):
+        spills = one.vgpr_spills + one.sgpr_spills
+        numbers = (
+            one.vgprs,
+            one.agprs,
+            one.sgprs,
+            spills,
+            one.scratch_bytes,
+            one.lds_bytes,
+            one.occupancy,
+            one.code_bytes,
+        )
+        table.add_row(label, one.kernel, one.architecture, *map(str, numbers), " ".join(one.matrix) or "–")
+        broken += [f"{label}: {text}" for text in one.broken_limits()]
+        rows.append({"implementation": label, **one.row()})
+    out.print(table)
+    for text in broken:
+        out.print(f"[red]{text}[/red]", soft_wrap=True)
+    _write_json(json, {"command": "gfx950 compile", "exit_code": int(bool(broken)), "broken": broken, "kernels": rows})
+    return int(bool(broken))
+
+
+@gfx950_app.command("conformance")
+def gfx950_conformance(
+    names: Annotated[list[str] | None, typer.Argument(help="Prefixes of program names.")] = None,
+    device: Annotated[str, typer.Option(help="`executor`, or `hardware`: this machine's AMD GPU.")] = "executor",
+    against: Annotated[Path | None, typer.Option(metavar="FILE", help="An earlier --json to compare with.")] = None,
+    json: Json = None,
+) -> int:
+    """Run the conformance set here and write digests; with --against, list where two machines differ.
+
+    On an MI350X or MI355X: `parity gfx950 conformance --device hardware --against executor.json --json hardware.json`.
+    """
+    from verification import protocol
+
+    _require_writable(json)
+    if against and not against.exists():
+        raise UsageError(f"--against {against}: no such file")
+    outcome = protocol.conform(tuple(names or ()), device)
+    if not outcome.rows:
+        raise UsageError(f"no conformance program begins with {', '.join(names or ())}")
+    for row in outcome.rows:
+        if row.findings:
+            out.print(f"[red]{row.name}[/red]: {row.findings[0]}", soft_wrap=True)
+    differences = protocol.differences(outcome, against) if against else []
+    for text in differences:
+        out.print(text, soft_wrap=True)
+    out.print(f"{len(outcome.rows)} programs on {outcome.machine}; {outcome.wrong} do not hold"
+                  + (f"; {len(differences)} differ from {against}" if against else ""), soft_wrap=True)  # fmt: skip
+    _write_json(json, {"command": "gfx950 conformance", "exit_code": int(outcome.wrong > 0), **outcome.row()})
+    return int(outcome.wrong > 0)
+
+
+@bench_app.command("executor")
+def bench_executor(json: Json = None) -> None:
+    """Wave-instructions a second of the gfx950 executor ÷ calls a second of a 64-lane numpy.add in the same run."""
+    from verification.bench import executor_speed
+
+    _require_writable(json)
+    result = executor_speed()
+    table = Table("kernel", "waves", "wave-instructions", "per second", "÷ numpy.add calls per second")
+    for row in result["kernels"]:
+        table.add_row(row["kernel"], str(row["waves"]), str(row["instructions"]), f"{row['per_second']:,.0f}",
+                      f"{row['ratio']:.2f}")  # fmt: skip
+    out.print(table)
+    _write_json(json, {"command": "bench executor", "exit_code": 0, **result})
 
 
 def _require_writable(path: Path | None) -> None:

@@ -26,7 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of a parity run."""
     group = parser.getgroup("parity", "reference versus fused")
     group.addoption(
-        "--parity-target", metavar="T", help="run on this target: cpu, interpreter, gfx950, cuda, hip (default: the best here)"
+        "--parity-target",
+        metavar="T",
+        help="run on this target: cpu, interpreter, gfx950, cuda, hip (default: the best here)",
     )
     group.addoption("--parity-suite", metavar="S", default="smoke", help="smoke, full or nightly")
     group.addoption(

@@ -38,17 +38,22 @@ class Listing:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-IGNORED = frozenset("""
-.amdgcn_target .text .globl .p2align .p2alignl .type .size .set .section .file .ident .fill .byte .short .long .quad
-.ascii .asciz .string .cfi_sections .cfi_startproc .cfi_endproc .cfi_escape .cfi_undefined .cfi_def_cfa
-.amdhsa_code_object_version .protected .weak .hidden .addrsig .amdgpu_metadata .end_amdgpu_metadata .comm .zero
-.cfi_llvm_def_aspace_cfa .cfi_llvm_register_pair .local .align .balign .uleb128 .sleb128
-""".split())
+IGNORED = frozenset({
+    ".amdgcn_target", ".text", ".globl", ".p2align", ".p2alignl", ".type", ".size", ".set", ".section", ".file",
+    ".ident", ".fill", ".byte", ".short", ".long", ".quad", ".ascii", ".asciz", ".string", ".cfi_sections",
+    ".cfi_startproc", ".cfi_endproc", ".cfi_escape", ".cfi_undefined", ".cfi_def_cfa",
+    ".amdhsa_code_object_version", ".protected", ".weak", ".hidden", ".addrsig", ".amdgpu_metadata",
+    ".end_amdgpu_metadata", ".comm", ".zero", ".cfi_llvm_def_aspace_cfa", ".cfi_llvm_register_pair", ".local",
+    ".align", ".balign", ".uleb128", ".sleb128",
+})  # fmt: skip
 """Directives that say nothing about execution: symbols, sections, debugging data."""
 
 LABEL = re.compile(r"^([.\w$]+):")
 LOCATION = re.compile(r";\s*([^;:]+:\d+)(?::\d+)?")
-WORDS = frozenset("sc0 sc1 nt glc slc dlc offen idxen lds gds clamp off row_mirror row_half_mirror high".split())
+WORDS = frozenset({
+    "sc0", "sc1", "nt", "glc", "slc", "dlc", "offen", "idxen", "lds", "gds", "clamp", "off", "row_mirror",
+    "row_half_mirror",
+})  # fmt: skip
 WAITS = re.compile(r"(vmcnt|lgkmcnt|expcnt)\((\d+)\)")
 
 
@@ -111,13 +116,11 @@ def _instruction(number: int, code: str, source: str) -> Line:
         kept = []
         for position, word in enumerate(words):
             key, colon, value = word.partition(":")
-            if colon and re.fullmatch(r"[a-z][a-z0-9_]*", key) and (position or not head) or word in WORDS - {"off"}:
+            if (colon and re.fullmatch(r"[a-z][a-z0-9_]*", key) and (position or not head)) or word in WORDS - {"off"}:
                 modifiers[key] = value
             elif waits := WAITS.fullmatch(word):
                 modifiers[waits.group(1)] = waits.group(2)
-            elif position == 0:
-                kept.append(word)
-            elif word == "off":
+            elif position == 0 or word == "off":
                 kept.append(word)
             else:
                 raise AssemblyError(f"line {number}: unknown modifier {word!r} in {code!r}")

@@ -46,7 +46,9 @@ def generated() -> str:
     updates = [update_function(row) for row in table.values() if row.family == "atomics"]
     functions = handlers(table)
     names = ",\n    ".join(c_name(name) for name, _ in functions)
-    return "\n".join([*updates, *(text for _, text in functions), f"static const Handler handlers[] = {{\n    {names}\n}};\n"])
+    return "\n".join(
+        [*updates, *(text for _, text in functions), f"static const Handler handlers[] = {{\n    {names}\n}};\n"]
+    )
 
 
 @cache

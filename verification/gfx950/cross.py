@@ -32,7 +32,7 @@ def dpp_lanes(control: str, value: str) -> list[int]:
         "row_mirror": lambda lane: lane - in_row(lane) + 15 - in_row(lane),
         "row_half_mirror": lambda lane: lane - lane % 8 + 7 - lane % 8,
         "row_newbcast": lambda lane: lane - in_row(lane) + n,
-        "row_bcast": lambda lane: (lane // 16 * 16 - 1 if n == 15 else 31 if lane >= 32 else NO_LANE),
+        "row_bcast": lambda lane: lane // 16 * 16 - 1 if n == 15 else 31 if lane >= 32 else NO_LANE,
         "wave_shl": lambda lane: lane + 1 if lane < LANES - 1 else NO_LANE,
         "wave_shr": lambda lane: lane - 1,
         "wave_rol": lambda lane: (lane + 1) % LANES,
@@ -63,7 +63,9 @@ def _named_swizzle(mode: str, words: list[str]) -> list[int]:
         return [lane - lane % 4 + int(words[lane % 4]) for lane in range(LANES)]
     if mode == "BITMASK_PERM":
         bits = words[0][::-1]
-        return [sum((_bit(lane, k, sign) << k) for k, sign in enumerate(bits)) + lane - lane % 32 for lane in range(LANES)]
+        return [
+            sum((_bit(lane, k, sign) << k) for k, sign in enumerate(bits)) + lane - lane % 32 for lane in range(LANES)
+        ]
     size = int(words[0])
     if mode == "SWAP":
         return [lane ^ size for lane in range(LANES)]

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,12 +24,14 @@ from verification.gfx950.machine import LDS_LIMIT, Grid, Outcome, run
 from verification.gfx950.memory import Reach, reach_of
 from verification.gfx950.models import Models
 
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # later versions change the default
+
 DEVICE = 950
 """A device id of its own, so that compile caches never mix with a real device's."""
 ARCHITECTURE = "gfx950"
 
-SCALARS = {"i1": "?", "u1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q",
-           "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}  # fmt: skip
+SCALARS = {"i1": "?", "u1": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q",
+           "u64": "Q", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}  # fmt: skip
 
 
 @dataclass
@@ -40,7 +43,10 @@ class LaunchRecord:
     waves: int
     metadata: Any
     assembly: str
+    ttgir: str
     outcome: Outcome | None = None
+    seconds: float = 0.0
+    """Time inside the machine, without Triton's host code."""
 
 
 @dataclass
@@ -50,6 +56,9 @@ class Session:
     models: Models
     triton: ModuleType
     launches: list[LaunchRecord] = field(default_factory=list)
+    architecture: str = ARCHITECTURE
+    execute: bool = True
+    """False: kernels are compiled and recorded, nothing runs."""
     observe: Callable[[Grid], None] | None = None
     """Called before each launch; tests change the program here."""
 
@@ -59,24 +68,35 @@ class Session:
         return sum(launch.outcome.executed for launch in self.launches if launch.outcome)
 
 
+_open_sessions: list[Session] = []
+
+
 @contextlib.contextmanager
-def executor(models: Models | None = None, *, triton_module: ModuleType | None = None) -> Iterator[Session]:
+def executor(
+    models: Models | None = None,
+    *,
+    triton_module: ModuleType | None = None,
+    architecture: str = ARCHITECTURE,
+    execute: bool = True,
+) -> Iterator[Session]:
     """Inside, any `@triton.jit` or Gluon kernel launched on CPU tensors compiles for gfx950 and runs here.
 
     Raises AssemblyError where the assembly holds what is not modelled, ExecutionError where the kernel
     does what it must not, NoCompilerError without a C compiler.
     """
     triton = triton_module or importlib.import_module("triton")
-    session = Session(models or Models(), triton)
+    session = Session(models or Models(), triton, architecture=architecture, execute=execute)
     config = importlib.import_module(f"{triton.__name__}.runtime.driver").driver
     knobs = importlib.import_module(f"{triton.__name__}.knobs")
     before, folder = config._active, knobs.cache.dir
     config.set_active(_driver_class(triton.__name__)(session))
+    _open_sessions.append(session)
     knobs.cache.dir = str(cache_folder() / f"compiled-{triton.__name__}")
     try:
         with _answers(session):
             yield session
     finally:
+        _open_sessions.remove(session)
         config._active = before
         knobs.cache.dir = folder
 
@@ -95,11 +115,11 @@ def _answers(session: Session) -> Iterator[None]:
     is_cuda = Tensor.is_cuda
     for name, answer in asked.items():
         setattr(torch.cuda, name, answer)
-    Tensor.is_cuda = property(lambda tensor: tensor.device.type == "cpu")  # type: ignore[assignment,method-assign]
+    Tensor.is_cuda = property(lambda tensor: tensor.device.type == "cpu")  # type: ignore[assignment]
     try:
         yield
     finally:
-        Tensor.is_cuda = is_cuda  # type: ignore[method-assign]
+        Tensor.is_cuda = is_cuda
         for name, answer in kept.items():
             setattr(torch.cuda, name, answer)
 
@@ -120,9 +140,10 @@ def _driver_class(package: str) -> Any:
 
         def __init__(self, session: Session) -> None:
             self.session = session
-            self.launcher_cls = lambda source, metadata: Launcher(session, source, metadata)
+            self.launcher_cls = lambda source, metadata: Launcher(package, source, metadata)
             self.utils = SimpleNamespace(
-                load_binary=lambda name, binary, shared, device: (binary, name, 0, 0, 1024),
+                # No module: a kernel that outlives the executor must not ask a driver to unload it.
+                load_binary=lambda name, binary, shared, device: (None, name, 0, 0, 1024),
                 unload_module=lambda module: None,
                 get_device_properties=lambda device: {
                     "max_shared_mem": LDS_LIMIT, "multiprocessor_count": session.models.compute_units,
@@ -140,7 +161,7 @@ def _driver_class(package: str) -> Any:
             return ty
 
         def get_current_target(self) -> Any:
-            return target("hip", ARCHITECTURE, 64)
+            return target("hip", self.session.architecture, 64)
 
         def get_current_device(self) -> int:
             return DEVICE
@@ -179,8 +200,8 @@ def _driver_class(package: str) -> Any:
 class Launcher:
     """What Triton calls to launch a compiled kernel."""
 
-    def __init__(self, session: Session, source: Any, metadata: Any) -> None:
-        self.session = session
+    def __init__(self, package: str, source: Any, metadata: Any) -> None:
+        self.package = package
         self.metadata = metadata
         self.signature = dict(source.signature)
         self.names = list(source.fn.arg_names) if hasattr(source, "fn") else list(map(str, self.signature))
@@ -190,29 +211,37 @@ class Launcher:
     def assembly(self) -> str:
         """The amdgcn text that the compiler left in its cache."""
         if self._assembly is None:
-            manager = importlib.import_module(f"{self.session.triton.__name__}.runtime.cache").get_cache_manager
-            folder = Path(manager(self.metadata.hash).cache_dir)
-            (found,) = folder.glob("*.amdgcn")
-            self._assembly = found.read_text()
+            self._assembly = self._text("amdgcn")
         return self._assembly
+
+    def _text(self, stage: str) -> str:
+        manager = importlib.import_module(f"{self.package}.runtime.cache").get_cache_manager
+        (found,) = Path(manager(self.metadata.hash).cache_dir).glob(f"*.{stage}")
+        return found.read_text()
 
     def __call__(self, x: Any, y: Any, z: Any, *rest: Any) -> None:
         """Triton's launch: grid, stream, function, packed metadata, launch metadata, two hooks, arguments."""
+        # A compiled kernel, and this with it, lives on in Triton's caches: the session is whichever is open.
+        session = _open_sessions[-1]
         grid = (int(_plain(x)), int(_plain(y)), int(_plain(z)))
         _, _, _, launch_metadata, enter, leave, *arguments = rest
         if enter is not None:
             enter(launch_metadata)
-        record = LaunchRecord(self.metadata.name, grid, self.metadata.num_warps, self.metadata, self.assembly)
-        self.session.launches.append(record)
-        if all(grid):
+        record = LaunchRecord(
+            self.metadata.name, grid, self.metadata.num_warps, self.metadata, self.assembly, self._text("ttgir")
+        )
+        session.launches.append(record)
+        if all(grid) and session.execute:
             program = program_of(self.assembly)
             flat = _flatten(self.names, list(self.signature.values()), arguments)
             launch = Grid(program, grid, self.metadata.num_warps, self.metadata.shared,
                           _kernarg(program, flat, grid, self.metadata.num_warps * 64), _reaches(flat),
                           any(_may_point(value) for _, _, value in flat))  # fmt: skip
-            if self.session.observe:
-                self.session.observe(launch)
-            record.outcome = run(launch, self.session.models)
+            if session.observe:
+                session.observe(launch)
+            began = time.perf_counter()
+            record.outcome = run(launch, session.models)
+            record.seconds = time.perf_counter() - began
         if leave is not None:
             leave(launch_metadata)
 
@@ -256,8 +285,8 @@ def _reaches(flat: Flat) -> list[Reach]:
 
 
 def _may_point(value: Any) -> bool:
-    return isinstance(value, int) and value > 1 << 32 or isinstance(value, Tensor) and value.dtype in (
-        torch.int64, torch.uint64)  # fmt: skip
+    return (isinstance(value, int) and value > 1 << 32) or (isinstance(value, Tensor) and value.dtype in (
+        torch.int64, torch.uint64))  # fmt: skip
 
 
 def _packed(kind: str, value: Any) -> tuple[bytes, int]:
@@ -295,6 +324,3 @@ def _kernarg(program: Program, flat: Flat, grid: tuple[int, int, int], threads: 
             width = argument["size"]
             data[argument["offset"] : argument["offset"] + width] = hidden[kind].to_bytes(width, "little")
     return bytes(data)
-
-
-os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")

@@ -293,7 +293,8 @@ class _Encoder:
         self._cache(rest)
 
     def _form_global_load_lds(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
-        self._global(*line.operands, rest, out)
+        address, base = line.operands
+        self._global(address, base, rest, out)
         self._cache(rest)
 
     def _form_global_atomic(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
@@ -330,7 +331,8 @@ class _Encoder:
         self._put(out["source"][3], operands.parse(data), row.sources[0])
         self._scratch(address, base, rest, out)
 
-    def _buffer(self, vector: str, resource: str, scalar: str, rest: dict[str, str], out: Any) -> None:
+    def _buffer(self, texts: list[str], rest: dict[str, str], out: Any) -> None:
+        vector, resource, scalar = texts
         parsed = operands.parse(resource)
         if parsed.where != operands.IN_SGPR or parsed.words != 4:
             raise OperandError("the resource of a buffer instruction is four scalar registers")
@@ -352,13 +354,13 @@ class _Encoder:
             out["extra"][3] = 1
         else:
             self._put(out["result"][0], operands.parse(texts.pop(0)), row.results[0])
-        self._buffer(*texts, rest, out)
+        self._buffer(texts, rest, out)
         self._cache(rest)
 
     def _form_buffer_store(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
         data, *texts = line.operands
         self._put(out["source"][3], operands.parse(data), row.sources[0])
-        self._buffer(*texts, rest, out)
+        self._buffer(texts, rest, out)
         self._cache(rest)
 
     def _form_buffer_atomic(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
@@ -367,7 +369,7 @@ class _Encoder:
         if "sc0" in rest:
             self._put(out["result"][0], operands.parse(data), row.sources[0])
             out["returns"] = 1
-        self._buffer(*texts, rest, out)
+        self._buffer(texts, rest, out)
         self._cache(rest)
 
     def _form_scalar_load(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:

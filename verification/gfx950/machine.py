@@ -209,7 +209,11 @@ def _named_address(launch: Grid, state: Launch) -> str:
     if near.start <= address < near.end:
         side = "across the end of"
     else:
-        side = f"{near.start - address} bytes before" if address < near.start else f"{address - near.end} bytes past the end of"
+        side = (
+            f"{near.start - address} bytes before"
+            if address < near.start
+            else f"{address - near.end} bytes past the end of"
+        )
     return f"{side} {near.name} {list(near.shape)} (index {near.index(address)})"
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from verification.gfx950.instructions.rows import Row, rows
 
-PLAIN = rows("conversions", """
+PLAIN = rows(
+    "conversions",
+    """
 v_cvt_f32_i32 | f32 | i32 | d = (f32)a
 v_cvt_f32_u32 | f32 | u32 | d = (f32)a
 v_cvt_i32_f32 | i32 | f32 | d = f32_to_i32(a)
@@ -40,7 +42,8 @@ v_cvt_pk_bf8_f32 | half16 | f32 f32 | d = to_small(a, BF8, 0, 0, w->saturate) | 
 v_cvt_sr_fp8_f32 | byte8 | f32 u32 | d = to_small(a, FP8, 1, b, w->saturate)
 v_cvt_sr_bf8_f32 | byte8 | f32 u32 | d = to_small(a, BF8, 1, b, w->saturate)
 v_cvt_sr_bf16_f32 | half16 | f32 u32 | d = isfinite(a) ? (as_u32(a) + (b & 0xFFFF)) >> 16 : to_bf16(a)
-""")
+""",
+)
 
 SMALL = {"fp8": "FP8", "bf8": "BF8", "fp4": "FP4"}
 WIDE = {"f32": "{}", "f16": "from_f16((u16)({}))", "bf16": "from_bf16((u16)({}))"}

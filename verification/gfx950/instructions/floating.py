@@ -6,7 +6,9 @@ from verification.gfx950.instructions.rows import rows
 
 UNITS = ("rcp", "rsq", "sqrt", "exp", "log", "sin", "cos")
 
-SINGLE = rows("floating", """
+SINGLE = rows(
+    "floating",
+    """
 v_add_f32 | f32 | f32 f32 | d = a + b
 v_sub_f32 | f32 | f32 f32 | d = a - b
 v_subrev_f32 | f32 | f32 f32 | d = b - a
@@ -41,7 +43,8 @@ v_dot2c_f32_bf16 | f32 | u32 u32 (f32) | d = fmaf(from_bf16((u16)(a >> 16)), fro
 v_dot2c_f32_f16 | f32 | u32 u32 (f32) | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
 v_dot2_f32_bf16 | f32 | pair pair f32 | d = fmaf(from_bf16((u16)(a >> 16)), from_bf16((u16)(b >> 16)), fmaf(from_bf16((u16)a), from_bf16((u16)b), c))
 v_dot2_f32_f16 | f32 | pair pair f32 | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
-""")
+""",
+)
 
 TRANSCENDENTAL = rows("floating", "\n".join(
     [f"v_{unit}_f32 | f32 | f32 | d = {unit}_unit(a, model)" for unit in UNITS]
@@ -54,7 +57,9 @@ TRANSCENDENTAL = rows("floating", "\n".join(
        "v_sqrt_f64 | f64 | f64 | d = sqrt(a)"]
 ))  # fmt: skip
 
-HALF = rows("floating", """
+HALF = rows(
+    "floating",
+    """
 v_add_f16 | f16 | f16 f16 | d = a + b
 v_sub_f16 | f16 | f16 f16 | d = a - b
 v_subrev_f16 | f16 | f16 f16 | d = b - a
@@ -76,9 +81,12 @@ v_frexp_mant_f16 | f16 | f16 | int n; d = isfinite(a) ? frexpf(a, &n) : a
 v_frexp_exp_i16_f16 | i16 | f16 | int n = 0; if (isfinite(a)) frexpf(a, &n); d = (i16)n
 v_div_fixup_f16 | f16 | f16 f16 f16 | d = div_fixup_f32(a, b, c)
 v_cmp_class_f16 | mask | f16 u16 | d = b >> class_of16(a) & 1
-""")
+""",
+)
 
-DOUBLE = rows("floating", """
+DOUBLE = rows(
+    "floating",
+    """
 v_add_f64 | f64 | f64 f64 | d = a + b
 v_mul_f64 | f64 | f64 f64 | d = a * b
 v_fma_f64 | f64 | f64 f64 f64 | d = fma(a, b, c)
@@ -97,7 +105,8 @@ v_div_scale_f64 | f64 mask | f64 f64 f64 | int flag; d = div_scale_f64(a, b, c, 
 v_div_fmas_f64 | f64 | f64 f64 f64 (vcc) | d = fma(a, b, c); d = f ? d * (exponent_of64(c) > 1023 ? 0x1p128 : 0x1p-128) : d
 v_div_fixup_f64 | f64 | f64 f64 f64 | d = div_fixup_f64(a, b, c)
 v_cmp_class_f64 | mask | f64 u32 | d = b >> class_of64(a) & 1
-""")
+""",
+)
 
 ORDERED = {"lt": "a < b", "eq": "a == b", "le": "a <= b", "gt": "a > b", "lg": "a < b || a > b", "ge": "a >= b",
            "o": "a == a && b == b", "u": "a != a || b != b", "nge": "!(a >= b)", "nlg": "!(a < b || a > b)",

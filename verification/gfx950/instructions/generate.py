@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from verification.gfx950.instructions.rows import Row
-from verification.gfx950.instructions.types import KINDS, Kind
+from verification.gfx950.instructions.types import KINDS
 
 NAMES = "abcf"
 RESULTS = "de"
@@ -86,7 +86,7 @@ def _vector(row: Row, code: str) -> str:
     tail, stores = [], []
     for position, result in enumerate(row.results):
         name = RESULTS[position]
-        kind = KINDS[result]
+        produced = KINDS[result]
         lane = f"{name.upper()}_[l]"
         if result in ("mask", "maskx"):
             head.append(f"    u32 {name.upper()}_[LANES];")
@@ -96,12 +96,12 @@ def _vector(row: Row, code: str) -> str:
             if result == "maskx":
                 tail.append(f"    set_sgpr64(w, EXEC, packed_mask({name.upper()}_) & exec_of(w));")
         else:
-            wide = kind.words == 2
+            wide = produced.words == 2
             head.append(f"    {'u64' if wide else 'u32'} {name.upper()}_[LANES];")
-            load.append(f"        {kind.c} {name};")
-            stores.append(f"        {lane} = {kind.store.format(x=name)};")
-            if kind.finish:
-                tail.append(f"    FINISH({kind.finish}, i, {name.upper()}_);")
+            load.append(f"        {produced.c} {name};")
+            stores.append(f"        {lane} = {produced.store.format(x=name)};")
+            if produced.finish:
+                tail.append(f"    FINISH({produced.finish}, i, {name.upper()}_);")
             tail.append(f"    result{64 if wide else 32}(w, i, {name.upper()}_);")
     # A mask is written first: the result's register may be where it is read from, never the reverse.
     tail.sort(key=lambda line: "result_mask" not in line)

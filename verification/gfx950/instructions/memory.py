@@ -44,7 +44,15 @@ DIRECT = [
 ]
 
 SCALAR = [
-    Row(f"s_load_dword{suffix}", "memory", (f"s{32 * count}",), ("s64", "offset"), "load_scalar", "scalar_load", (count,))
+    Row(
+        f"s_load_dword{suffix}",
+        "memory",
+        (f"s{32 * count}",),
+        ("s64", "offset"),
+        "load_scalar",
+        "scalar_load",
+        (count,),
+    )
     for suffix, count in {"": 1, "x2": 2, "x4": 4, "x8": 8, "x16": 16}.items()
 ]
 
@@ -106,10 +114,11 @@ def _atomics() -> list[Row]:
     found = []
     for space in ("global", "buffer", "flat"):
         through = "global" if space == "flat" else space
-        for name in UPDATES:
-            for bytes_ in (4, 8):
-                found.append(_atomic(space, f"{name}{'_x2' if bytes_ == 8 else ''}", bytes_, _update(name, bytes_),
-                                     f"atomic_{through}", name == "cmpswap"))  # fmt: skip
+        found += [
+            _atomic(space, f"{name}{'_x2' if bytes_ == 8 else ''}", bytes_, _update(name, bytes_),
+                    f"atomic_{through}", name == "cmpswap")
+            for name in UPDATES for bytes_ in (4, 8)
+        ]  # fmt: skip
         for name, (bytes_, code) in FLOATS.items():
             found.append(_atomic(space, name, bytes_, code, f"atomic_{through}", False))
     return found

@@ -34,12 +34,15 @@ PAIRS_OF_HALVES = rows("packed", "\n".join(
        "v_pk_ashrrev_i16 | i16 | u16 i16 | d = (i16)(b >> (a & 15))"]
 ))  # fmt: skip
 
-PAIRS_OF_SINGLES = rows("packed", """
+PAIRS_OF_SINGLES = rows(
+    "packed",
+    """
 v_pk_add_f32 | f32 | f32 f32 | d = a + b
 v_pk_mul_f32 | f32 | f32 f32 | d = a * b
 v_pk_fma_f32 | f32 | f32 f32 f32 | d = fmaf(a, b, c)
 v_pk_mov_b32 | u32 | u32 u32 | d = half ? b : a
-""")
+""",
+)
 
 
 def _packed(row: Row) -> Row:

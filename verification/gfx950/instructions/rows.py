@@ -40,6 +40,6 @@ def rows(family: str, text: str) -> tuple[Row, ...]:
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, results, sources, code = (part.strip() for part in line.split(" | ", 3))
         code, _, clamped = (part.strip() for part in code.partition(" ## "))
-        operands = (tuple(kinds.replace("-", "").split()) for kinds in (results, sources))
-        found.append(Row(name, family, *operands, code, saturated=clamped or None))
+        written, read = (tuple(kinds.replace("-", "").split()) for kinds in (results, sources))
+        found.append(Row(name, family, written, read, code, saturated=clamped or None))
     return tuple(found)

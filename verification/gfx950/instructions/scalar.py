@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from verification.gfx950.instructions.rows import rows
 
-ARITHMETIC = rows("scalar", """
+ARITHMETIC = rows(
+    "scalar",
+    """
 s_mov_b32 | u32 | u32 | d = a
 s_mov_b64 | u64 | u64 | d = a
 s_cmov_b32 | u32 | u32 (u32) | d = scc ? a : b
@@ -70,7 +72,8 @@ s_bitcmp0_b32 | - | u32 u32 | scc = !(a >> (b & 31) & 1)
 s_bitcmp1_b32 | - | u32 u32 | scc = a >> (b & 31) & 1
 s_bitcmp0_b64 | - | u64 u32 | scc = !(a >> (b & 63) & 1)
 s_bitcmp1_b64 | - | u64 u32 | scc = (int)(a >> (b & 63) & 1)
-""")
+""",
+)
 
 LOGIC_EXPRESSIONS = {
     "and": "a & b", "or": "a | b", "xor": "a ^ b", "andn2": "a & ~b", "orn2": "a | ~b",

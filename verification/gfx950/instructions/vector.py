@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from verification.gfx950.instructions.rows import rows
 
-BITS = rows("vector", """
+BITS = rows(
+    "vector",
+    """
 v_mov_b32 | u32 | u32 | d = a
 v_mov_b64 | u64 | u64 | d = a
 v_accvgpr_read_b32 | u32 | u32 | d = a
@@ -49,9 +51,12 @@ v_mbcnt_lo_u32_b32 | u32 | u32 u32 | d = b + __builtin_popcountll((u64)a & ((1ul
 v_mbcnt_hi_u32_b32 | u32 | u32 u32 | d = b + __builtin_popcountll((u64)a << 32 & ((1ull << l) - 1))
 v_cndmask_b32 | u32 | b32f b32f mask | d = c ? b : a
 v_prng_b32 | u32 | u32 | d = a << 1 ^ (a >> 31 ? 197u : 0)
-""")
+""",
+)
 
-INTEGERS = rows("vector", """
+INTEGERS = rows(
+    "vector",
+    """
 v_add_u32 | u32 | u32 u32 | d = a + b ## d = a + b < a ? 0xFFFFFFFFu : a + b
 v_sub_u32 | u32 | u32 u32 | d = a - b ## d = a < b ? 0 : a - b
 v_subrev_u32 | u32 | u32 u32 | d = b - a ## d = b < a ? 0 : b - a
@@ -110,7 +115,8 @@ v_ashr_pk_i8_i32 | half16 | i32 i32 u32 | d = (u32)(MEDIAN(a >> (c & 31), -128, 
 v_ashr_pk_u8_i32 | half16 | i32 i32 u32 | d = (u32)MEDIAN(a >> (c & 31), 0, 255) | (u32)MEDIAN(b >> (c & 31), 0, 255) << 8
 v_cvt_pk_u16_u32 | u32 | u32 u32 | d = SMALLER(a, 0xFFFFu) | SMALLER(b, 0xFFFFu) << 16
 v_cvt_pk_i16_i32 | u32 | i32 i32 | d = (u32)(MEDIAN(a, -32768, 32767) & 0xFFFF) | (u32)MEDIAN(b, -32768, 32767) << 16
-""")
+""",
+)
 
 SIGNS = {"lt": "<", "eq": "==", "le": "<=", "gt": ">", "ne": "!=", "ge": ">="}
 KINDS = ("i32", "u32", "i64", "u64", "i16", "u16")

@@ -86,7 +86,8 @@ struct Wave {
     u64 seen_hash, seen_vectors, seen_writes; /* the state at a backward branch, to tell a spin */
     u32 seen_pc;
     u64 seen_power, seen_count;
-    u8 spinning;
+    u64 barriers, seen_barriers;
+    u8 spinning, spins_through_barriers;
     Flights vector, local;
 };
 

@@ -48,6 +48,15 @@ static inline int all_in_lds(Wave *w, u64 lanes, const u32 *address, u32 bytes, 
     return 1;
 }
 
+/* Writes count only where they change something: what tells a spin from progress. */
+static inline void put(Launch *m, u8 *to, const void *x, int bytes)
+{
+    if (memcmp(to, x, bytes)) {
+        memcpy(to, x, bytes);
+        m->writes++;
+    }
+}
+
 /* ── in flight ─────────────────────────────────────────────────────────── */
 static inline void land(Wave *w, Flight *f)
 {
@@ -60,9 +69,8 @@ static inline void land(Wave *w, Flight *f)
             int l = __builtin_ctzll(rest);
             u32 at = f->lds + l * f->count * 4;
             if (at > size || f->count * 4u > size - at) continue; /* how Triton parks waves that must not write */
-            for (int k = 0; k < f->count; k++) memcpy(lds + at + 4 * k, &f->data[k][l], 4);
+            for (int k = 0; k < f->count; k++) put(w->group->launch, lds + at + 4 * k, &f->data[k][l], 4);
         }
-        w->group->launch->writes++;
     } else if (f->kind != TO_NOTHING) {
         for (int k = 0; k < f->count; k++) {
             u32 *d = w->v[f->reg + k], *x = f->data[k];
@@ -231,14 +239,6 @@ static void load_buffer(Wave *w, const Instruction *i)
 
 /* ── stores ────────────────────────────────────────────────────────────── */
 /* The data's registers follow the address: source 3. extra: 0 bytes, 2 high half. */
-static inline void put(Launch *m, u8 *to, const void *x, int bytes)
-{
-    if (memcmp(to, x, bytes)) {
-        memcpy(to, x, bytes);
-        m->writes++;
-    }
-}
-
 static inline void store_lane(Wave *w, const Instruction *i, int l, u8 *to, int k)
 {
     const Operand *data = &i->source[3];
@@ -396,11 +396,10 @@ static void store_lds(Wave *w, const Instruction *i)
             u8 *to = w->group->lds + at[e][l];
             for (int k = 0; k < words; k++) {
                 u32 x = w->v[reg + k][l] >> (i->extra[2] == 2 ? 16 : 0);
-                memcpy(to + 4 * k, &x, bytes < 4 ? bytes : 4);
+                put(w->group->launch, to + 4 * k, &x, bytes < 4 ? bytes : 4);
             }
         }
     }
-    w->group->launch->writes++;
     take_off(w, &w->local);
     flown(w, &w->local);
 }

@@ -73,7 +73,7 @@ static void pass_barrier(Group *g)
     for (u32 k = 0; k < g->launch->waves; k++) waiting += g->waves[k].state == AT_BARRIER;
     if (!waiting || waiting + g->ended < g->launch->waves) return;
     for (u32 k = 0; k < g->launch->waves; k++)
-        if (g->waves[k].state == AT_BARRIER) g->waves[k].state = RUNNING;
+        if (g->waves[k].state == AT_BARRIER) g->waves[k].state = RUNNING, g->waves[k].barriers++;
 }
 
 static u64 hash_vectors(const Wave *w)
@@ -99,7 +99,7 @@ static void look_for_spin(Wave *w)
     if (w->seen_writes != m->writes || !w->seen_power) {
         w->seen_pc = w->pc, w->seen_power = 1, w->seen_count = 0;
         w->seen_hash = hash_scalars(w), w->seen_vectors = hash_vectors(w), w->seen_writes = m->writes;
-        w->spinning = 0;
+        w->seen_barriers = w->barriers, w->spinning = 0;
         return;
     }
     if (w->pc != w->seen_pc) {
@@ -111,9 +111,10 @@ static void look_for_spin(Wave *w)
     u64 v = same || w->seen_count + 1 >= w->seen_power ? hash_vectors(w) : 0;
     if (same && v == w->seen_vectors) {
         w->spinning = 1;
+        w->spins_through_barriers = w->barriers != w->seen_barriers;
         return;
     }
-    if (++w->seen_count >= w->seen_power) w->seen_power *= 2, w->seen_count = 0, w->seen_hash = h, w->seen_vectors = v;
+    if (++w->seen_count >= w->seen_power) w->seen_power *= 2, w->seen_count = 0, w->seen_hash = h, w->seen_vectors = v, w->seen_barriers = w->barriers;
 }
 
 #define SPIN_PATIENCE 4096
@@ -181,14 +182,20 @@ static void run_group(Launch *m, Group *g)
     }
 }
 
-/* Every wave that could run spins with nothing written since: no schedule gets any further. */
+/* Every wave that could run spins with nothing written since: no schedule gets any further. One that
+   waits at a barrier is stuck with the others, unless their loops pass that barrier: then it must
+   spin itself. */
 static int deadlocked(const Launch *m)
 {
-    for (const Group *g = m->resident; g; g = g->next)
+    for (const Group *g = m->resident; g; g = g->next) {
+        int through = 0;
+        for (u32 k = 0; k < m->waves; k++) through |= g->waves[k].spinning && g->waves[k].spins_through_barriers;
         for (u32 k = 0; k < m->waves; k++) {
             const Wave *w = &g->waves[k];
-            if (w->state == RUNNING && !(w->spinning && w->seen_writes == m->writes)) return 0;
+            int spins = w->spinning && w->seen_writes == m->writes;
+            if (w->state != ENDED && !spins && (w->state == RUNNING || through)) return 0;
         }
+    }
     return 1;
 }
 

@@ -1,0 +1,63 @@
+"""Every fused kernel at every configuration, compiled for gfx950 and gfx942 without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from fused.boundary import Implementation
+from verification.gfx950 import executor
+from verification.gfx950.resources import Resources, resources_of
+from verification.operator import Case, Operator, operators
+from verification.plan import builtin
+
+ARCHITECTURES = ("gfx950", "gfx942")
+
+
+def compiled(names: tuple[str, ...] = ()) -> Iterator[tuple[str, Resources]]:
+    """(implementation and configuration, resources) of each distinct program; names choose operators."""
+    for operator in operators().values():
+        if names and operator.name not in names:
+            continue
+        for implementation in _fused(operator.name):
+            for configuration in implementation.configurations or (None,):
+                label = f"{operator.name}: {implementation.name}{'+' + configuration if configuration else ''}"
+                for architecture in ARCHITECTURES:
+                    for found in _programs(operator, implementation, configuration, architecture):
+                        yield label, found
+
+
+def _fused(operator: str) -> list[Implementation]:
+    return [one.declared for one in builtin() if one.family == "fused" and one.declared.operator == operator]
+
+
+def _programs(
+    operator: Operator, implementation: Implementation, configuration: str | None, architecture: str
+) -> list[Resources]:
+    """The distinct programs that one case of each smoke group launches."""
+    seen: dict[str, Resources] = {}
+    for case in representative(operator):
+        with executor(architecture=architecture, execute=False) as session, torch.no_grad():
+            _launch(operator, implementation, configuration, case)
+        for launch in session.launches:
+            if launch.assembly not in seen:
+                seen[launch.assembly] = resources_of(launch, architecture)
+    return list(seen.values())
+
+
+def representative(operator: Operator) -> list[Case]:
+    """The first case of each of the operator's smoke groups."""
+    return [group.cases[0] for group in operator.groups if group.suite == "smoke" and group.cases]
+
+
+def _launch(operator: Operator, implementation: Implementation, configuration: str | None, case: Case) -> None:
+    arguments = operator.arguments(case)
+    extra = {} if configuration is None else {"configuration": configuration}
+    if implementation.supports and implementation.supports(**arguments):
+        return
+    if implementation.prepare is None:
+        implementation.call(**arguments, **extra)
+        return
+    weights = {name: arguments.pop(name) for name in operator.weights}
+    implementation.call(implementation.prepare(**weights), **arguments, **extra)
