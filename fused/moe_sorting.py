@@ -9,7 +9,7 @@ from fused.boundary import implements
 
 SLOT_SHIFT = 24
 """A sorted id is (slot << 24) | token; the kernels spell the shift out."""
-TILE = 128
+TILE = 32
 """Pairs that one program places."""
 ZEROED = 8192
 """Buffer elements that one store clears."""
@@ -185,6 +185,6 @@ def moe_sorting(
         expert_ids, expert_weights, expert_mask, num_local_tokens, output_buffer, *outputs,
         rows, num_experts, block_size, top_k << SLOT_SHIFT | rows, elements,
         TOP_K=top_k, MASKED=expert_mask is not None, COUNTED=num_local_tokens is not None,
-        CLEARED=elements > 0, BINS=bins(num_experts), TILE=TILE, ZEROED=ZEROED, num_warps=4,
+        CLEARED=elements > 0, BINS=bins(num_experts), TILE=TILE, ZEROED=ZEROED, num_warps=8,
     )  # fmt: skip
     return outputs  # type: ignore[return-value]

@@ -148,6 +148,6 @@ def route_sort(
         logits.stride(0), logits.stride(1), scaling_factor, rows, experts, block_size,
         top_k << SLOT_SHIFT | rows, elements,
         **constants, MASKED=expert_mask is not None, COUNTED=num_local_tokens is not None, CLEARED=elements > 0,
-        BINS=bins(experts), TILE=TILE, ZEROED=ZEROED, num_warps=4,
+        BINS=bins(experts), TILE=TILE, ZEROED=ZEROED, num_warps=8,
     )  # fmt: skip
     return ids, weights, *metadata
