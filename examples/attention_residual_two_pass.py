@@ -31,6 +31,8 @@ def kernel(
     own = tl.load(prefix + row * prefix_stride + column, mask=inside, other=0.0).to(tl.float32)
     if DELTA:
         own += tl.load(delta + row * delta_stride + column, mask=inside, other=0.0).to(tl.float32)
+        # Several waves hold the whole row: none may store before all have read it.
+        tl.debug_barrier()
         tl.store(prefix + row * prefix_stride + column, own.to(tl.bfloat16), mask=inside)
     own = own.to(tl.bfloat16).to(tl.float32)
     if WRITE:

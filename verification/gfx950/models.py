@@ -10,8 +10,8 @@ from typing import Literal
 class Models:
     """How a launch is executed; every choice is a legal reading of the hardware's documents.
 
-    transcendental: `rounded`, the exact value rounded once (denormals flushed), or `one_ulp`, moved
-    by one ulp up or down. matrix: `fused`, products and C summed exactly, rounded once, or `chained`,
+    transcendental: `rounded`, the exact value rounded once (denormals flushed), or `one_ulp`, the
+    other of its two neighbours. matrix: `fused`, products and C summed exactly, rounded once, or `chained`,
     one rounding a product. completion: a load lands in its registers when it is waited for (`late`)
     or at once (`early`). seed: 0 for ascending orders; another shuffles workgroups, turns and the
     lanes of atomics.

@@ -163,10 +163,15 @@ def drawn(kind, generator):
             return generator.choice(SPECIALS[family]) | generator.getrandbits(1) << width - 1
         if choice < 0.75:
             return encoded(family, generator.uniform(-8, 8) * 2.0 ** generator.randint(-6, 6))
-        return generator.getrandbits(width)
+        return quieted(family, generator.getrandbits(width))
     if choice < 0.5:
         return generator.choice(SPECIALS[family])
     return generator.getrandbits(width) >> (generator.randrange(width) if choice < 0.6 else 0)
+
+
+def quieted(kind, bits):
+    """A signalling NaN made quiet; other numbers as they are."""
+    return bits | 1 << FLOATS[kind][0] - 2 if math.isnan(decode(kind, bits)) else bits
 
 
 def generator_for(name):
@@ -240,6 +245,8 @@ def check_vector(opcode, results, sources, formula, *, modifiers="", shape="{}",
         wanted = formula(*numbers)
         wanted = wanted if isinstance(wanted, tuple) else (wanted,)
         for k, (kind, value) in enumerate(zip(results, wanted, strict=True)):
+            if value is ...:
+                continue
             if kind == "m":
                 got = int(out[group, 2 * k + lane // 32, lane]) >> lane % 32 & 1
                 expected = int(bool(value))

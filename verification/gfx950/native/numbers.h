@@ -226,13 +226,13 @@ static inline f64 div_fixup_f64(f64 quotient, f64 divisor, f64 dividend)
 
 /* ── transcendental units ──────────────────────────────────────────────── */
 /* Default model: denormals in and out are flushed and the result is rounded once. The alternative
-   moves each finite result by one ulp up or down, by a hash of its argument's bits. */
+   takes the other of the two neighbours of the exact value: still within one ulp of it. */
 enum { ROUNDED_UNIT, ONE_ULP_UNIT };
-static inline f32 unit_result(f64 exact, f32 argument, u32 model)
+static inline f32 unit_result(f64 exact, u32 model)
 {
     f32 y = flushed((f32)exact);
     if (model == ONE_ULP_UNIT && isfinite(y) && y != 0 && (f64)y != exact) {
-        u32 hash = as_u32(argument) * 2654435761u, moved = as_u32(y) + (hash >> 31 ? 1 : -1);
+        u32 moved = as_u32(y) + (fabs((f64)y) < fabs(exact) ? 1 : -1);
         if ((moved >> 23 & 0xFF) != 0xFF) y = flushed(as_f32(moved));
     }
     return y;
@@ -250,13 +250,13 @@ static inline f64 exp2_of(f32 x)
     f64 scaled = p * as_f64((u64)((i64)whole + 1023) << 52);
     return x != x ? (f64)x : scaled;
 }
-static inline f32 exp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(exp2_of(y), y, model); }
-static inline f32 log_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(log2((f64)y), y, model); }
-static inline f32 rcp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / (f64)y, y, model); }
-static inline f32 sqrt_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(sqrt((f64)y), y, model); }
-static inline f32 rsq_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / sqrt((f64)y), y, model); }
-static inline f32 sin_unit(f32 x, u32 model) { return unit_result(sin((f64)flushed(x) * 6.283185307179586), x, model); }
-static inline f32 cos_unit(f32 x, u32 model) { return unit_result(cos((f64)flushed(x) * 6.283185307179586), x, model); }
+static inline f32 exp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(exp2_of(y), model); }
+static inline f32 log_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(log2((f64)y), model); }
+static inline f32 rcp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / (f64)y, model); }
+static inline f32 sqrt_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(sqrt((f64)y), model); }
+static inline f32 rsq_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / sqrt((f64)y), model); }
+static inline f32 sin_unit(f32 x, u32 model) { return unit_result(sin((f64)flushed(x) * 6.283185307179586), model); }
+static inline f32 cos_unit(f32 x, u32 model) { return unit_result(cos((f64)flushed(x) * 6.283185307179586), model); }
 static inline f32 fract_f32(f32 x) { f32 y = x - floorf(x); return isinf(x) ? 0.0f : y >= 1.0f ? 0x1.fffffep-1f : y; }
 static inline f64 fract_f64(f64 x) { f64 y = x - floor(x); return isinf(x) ? 0.0 : y >= 1.0 ? 0x1.fffffffffffffp-1 : y; }
 
