@@ -29,8 +29,10 @@ def executor_speed() -> dict[str, Any]:
     """
     calls = _yardstick()
     rows = [_measure(program, calls) for program in programs().values() if _wanted(program)]
-    return {"date": now(), "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
-            "numpy": np.__version__, "numpy_add_calls_per_second": calls, "kernels": rows}  # fmt: skip
+    return {
+        "date": now(), "machine": platform.machine(), "python": platform.python_version(), "torch": torch.__version__,
+        "numpy": np.__version__, "numpy_add_calls_per_second": calls, "kernels": rows,
+    }  # fmt: skip
 
 
 def _wanted(program: Program) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,22 @@ class Models:
     """What the driver tells host code; persistent kernels size their grids by it."""
     sample: int = 0
     """Workgroups to run of a larger grid, evenly spread; 0 for all."""
+
+
+def models_from(text: str) -> Models:
+    """Models spelt as `transcendental=one_ulp,matrix=chained,seed=3`; raises ValueError that names what is wrong."""
+    chosen: dict[str, Any] = {}
+    for word in filter(None, text.split(",")):
+        name, _, value = word.partition("=")
+        allowed = {"transcendental": ("rounded", "one_ulp"), "matrix": ("fused", "chained"),
+                   "completion": ("late", "early")}  # fmt: skip
+        if name in allowed and value in allowed[name]:
+            chosen[name] = value
+        elif name in ("seed", "instruction_limit", "quantum") and value.isdecimal():
+            chosen[name] = int(value)
+        else:
+            raise ValueError(f"{word!r} chooses no model: {allowed}, seed, instruction_limit or quantum with a number")
+    return Models(**chosen)
 
 
 RESIDENT = 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Any
 
 from verification.targets import Target
@@ -12,10 +13,14 @@ _active: list[Any] = []
 
 
 def activate() -> None:
-    """Make the executor the device of every Triton launch of this process, for good."""
-    from verification.gfx950 import executor
+    """Make the executor the device of every Triton launch of this process, for good.
 
-    context = executor()
+    PARITY_GFX950_MODELS chooses among the models of the hardware, as `transcendental=one_ulp,matrix=chained`.
+    """
+    from verification.gfx950 import executor
+    from verification.gfx950.models import models_from
+
+    context = executor(models_from(os.environ.get("PARITY_GFX950_MODELS", "")))
     context.__enter__()
     _active.append(context)
 

@@ -110,7 +110,7 @@ def test_clamp_of_halves(lanes):
         for lane in range(64):
             for half in (0, 1):
                 x = formula(numbers[0][half][lane], numbers[1][half][lane])
-                x = least if x != x else max(least, min(most, x)) or least
+                x = least if x != x else max(least, min(most, x)) or 0.0
                 assert got[lane] >> 16 * half & 0xFFFF == lanes.encoded(kinds[0], x), (opcode, x)
 
 
