@@ -280,6 +280,33 @@ def gfx950_conformance(
     return int(outcome.wrong > 0)
 
 
+@gfx950_app.command("mutants")
+def gfx950_mutants(
+    operators: Annotated[list[str] | None, typer.Argument()] = None,
+    count: Annotated[int, typer.Option(min=1, help="Mutants a kernel.")] = 200,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    json: Json = None,
+) -> None:
+    """Delete or change one compiled instruction at a time: how many of the mutants the comparison notices."""
+    from dataclasses import asdict
+
+    from verification.mutants import CASES, mutate, summary
+    from verification.operator import pick
+    from verification.records import now
+
+    _require_writable(json)
+    chosen = [pick(name, {one: one for one in CASES}, "mutated kernel") for name in operators or CASES]
+    table = Table("kernel", "mutants", "noticed", "only waits", "same bits", "within budget")
+    kernels = {}
+    for name in chosen:
+        found = mutate(name, count, seed)
+        counts = summary(found)
+        table.add_row(name, str(len(found)), *(str(counts[kind]) for kind in ("noticed", "order", "equal", "within")))
+        kernels[name] = {"case": CASES[name], "counts": dict(counts), "mutants": [asdict(one) for one in found]}
+    out.print(table)
+    _write_json(json, {"command": "gfx950 mutants", "exit_code": 0, "date": now(), "seed": seed, "kernels": kernels})
+
+
 @bench_app.command("executor")
 def bench_executor(json: Json = None) -> None:
     """Wave-instructions a second of the gfx950 executor ÷ calls a second of a 64-lane numpy.add in the same run."""

@@ -66,6 +66,7 @@ def execute(body, vectors, scalars=None, results=(), *, lds=0, scratch=0, memory
     vectors = np.ascontiguousarray(vectors, np.uint32)
     groups, words, _ = vectors.shape
     scalars = np.zeros((groups, SCALARS), np.uint32) if scalars is None else np.ascontiguousarray(scalars, np.uint32)
+    results = results or ("v0",)
     out = np.zeros((groups, len(results), LANES), np.uint32)
     lines = [HEAD.format(read=words * 256, written=len(results) * 256)]
     lines += [f"global_load_dword v{10 + k}, v1, s[4:5] offset:{256 * k}" for k in range(words)]

@@ -7,7 +7,7 @@ import pytest
 
 RESOURCE = """s_mov_b32 s16, s12
 s_and_b32 s17, s13, 0xffff
-s_mov_b32 s18, 768
+s_mov_b32 s18, 384
 s_mov_b32 s19, 0x27000
 """
 ADDRESSES = """v_mov_b32 v20, s12
@@ -38,6 +38,15 @@ GLOBAL_FLOATS = FLOATS | {"min_f64": "d", "max_f64": "d"}
 LDS_FLOATS = FLOATS | {"min_f32": "f", "max_f32": "f"}
 BITS = {"f": 32, "e": 32, "b": 32, "d": 64}
 SPACES = ("global", "flat", "buffer")
+
+
+OPCODES = {
+    *(f"{space}_atomic_{name}{wide}" for space in SPACES for name in (*INTEGERS, "cmpswap") for wide in ("", "_x2")),
+    *(f"{space}_atomic_{name}" for space in SPACES for name in GLOBAL_FLOATS),
+    *(f"ds_{name.partition('_')[0]}{back}_{kind}{bits}" for name, (_, kind) in (IN_LDS | {"cmpst": ("", "b")}).items()
+      for bits in (32, 64) for back in ("", "_rtn")),
+    *(f"ds_{name.rpartition('_')[0]}{back}_{name.rpartition('_')[2]}" for name in LDS_FLOATS for back in ("", "_rtn")),
+}  # fmt: skip
 
 
 def floating(lanes, name, kind, old, x):
@@ -91,8 +100,7 @@ def checked(lanes, opcode, kind, bits, update, returns, swaps=False):
         body = f"{fill}{opcode} {', '.join(texts)} offset:64\nds_read_b64 v[30:31], v10 offset:64\n"
         body += "s_waitcnt lgkmcnt(0)\nglobal_store_dwordx2 v10, v[30:31], s[12:13]"
     elif space == "buffer":
-        body = f"{RESOURCE}{opcode} {source}, v10, s[16:19], 0 offen offset:256{flag}"
-        inputs[0, 0] = inputs[0, 0] - np.uint32(256)
+        body = f"{RESOURCE}{opcode} {source}, v10, s[16:19], 0 offen{flag}"
         registers = ["v11", "v12"][: bits // 32]
     elif space == "flat":
         body = f"{ADDRESSES}{opcode} {result + ', ' if returns else ''}v[20:21], {source}{flag}"
@@ -100,7 +108,7 @@ def checked(lanes, opcode, kind, bits, update, returns, swaps=False):
         body = f"{opcode} {result + ', ' if returns else ''}v10, {source}, s[12:13]{flag}"
     out = lanes.execute(body, inputs, None, registers if returns else (), memory=memory.view(np.uint8), lds=1024)
     for lane, place in enumerate(places):
-        outside = space == "buffer" and 8 * place >= 768
+        outside = space == "buffer" and 8 * place >= 384
         wanted = (x[lane] if old[lane] == compare[lane] else old[lane]) if swaps else update(old[lane], x[lane])
         wanted = old[lane] if outside else wanted & (1 << bits) - 1
         assert int(memory[place]) == wanted, (opcode, hex(old[lane]), hex(x[lane]), hex(int(memory[place])))

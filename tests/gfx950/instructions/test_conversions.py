@@ -257,6 +257,17 @@ def test_scaled_pair_to_a_small_format(lanes, small, wide, part):
             assert fits(small, field, wanted), (step, hex(pair[k]), x, hex(scale), hex(field), wanted)
 
 
+OPCODES = {
+    *FORMULAS,
+    *(f"v_cvt_scalef32_pk_{wide}_{small}" for small, wide in SCALED),
+    *(f"v_cvt_scalef32_pk_{small}_{wide}" for small, wide in SCALED),
+    *(f"v_cvt_{form}_{name}_f32" for form in ("pk", "sr") for name in ("fp8", "bf8")),
+    *(f"v_cvt_{form}f32_{name}" for form in ("", "pk_") for name in ("fp8", "bf8")),
+    "v_cvt_rpi_i32_f32", "v_cvt_pk_f16_f32", "v_cvt_pk_bf16_f32", "v_cvt_pkrtz_f16_f32", "v_cvt_sr_bf16_f32",
+    "v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16",
+}  # fmt: skip
+
+
 # ── pairs of halves, stochastic rounding, mixed precision ───────────────────
 
 

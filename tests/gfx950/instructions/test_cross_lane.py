@@ -9,6 +9,12 @@ MASK = 0xF0F7FFFF8EEE7330
 OFF = f"s_mov_b32 exec_lo, {MASK & 0xFFFFFFFF:#x}\ns_mov_b32 exec_hi, {MASK >> 32:#x}\n"
 
 
+OPCODES = {
+    "v_readfirstlane_b32", "v_readlane_b32", "v_writelane_b32", "v_permlane16_swap_b32", "v_permlane32_swap_b32",
+    "v_swap_b32", "ds_bpermute_b32", "ds_permute_b32", "ds_swizzle_b32",
+}  # fmt: skip
+
+
 @pytest.fixture
 def words(lanes):
     generator = lanes.generator_for("cross lane")

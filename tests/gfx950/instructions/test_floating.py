@@ -461,6 +461,17 @@ def test_class_of_a_signalling_half(lanes):
     lanes.check_vector("v_cmp_class_f16", "m", "hh", lambda bits, mask: mask & 1, values=lambda *_: [0x7C01, 1])
 
 
+OPCODES = {
+    *FORMULAS,
+    *(f"v_{unit}_{kind}" for unit in [*SINGLE, *CIRCULAR] for kind in ("f32", "f16")),
+    *(f"v_{unit}_f64" for unit in ("rcp", "rsq", "sqrt")),
+    *(f"v_{form}_{name}_{kind}" for form in ("cmp", "cmpx") for name in RELATIONS for kind in BITS),
+    *(f"v_dot2{form}_f32_{wide}" for form in ("", "c") for wide in ("f16", "bf16")),
+    "v_rcp_iflag_f32", "v_div_fixup_f16", "v_div_scale_f32", "v_div_scale_f64", "v_div_fmas_f32", "v_div_fmas_f64",
+    "v_cmp_class_f32", "v_cmpx_class_f32", "v_cmp_class_f16", "v_cmp_class_f64",
+}  # fmt: skip
+
+
 # ── modifiers ───────────────────────────────────────────────────────────────
 
 SIGNS = {"-{}": lambda x: -x, "|{}|": abs, "-|{}|": lambda x: -abs(x)}

@@ -21,6 +21,15 @@ STORES = {"b8": (1, 0), "b8_d16_hi": (1, 16), "b16": (2, 0), "b16_d16_hi": (2, 1
 OLD = 0xABCD1234
 
 
+TRANSPOSED = [(64, 16), (64, 8), (64, 4), (96, 6)]
+OPCODES = {
+    *(f"ds_read_{name}" for name in LOADS),
+    *(f"ds_write_{name}" for name in STORES),
+    *(f"ds_{way}2{stride}_b{bits}" for way in ("read", "write") for stride in ("", "st64") for bits in (32, 64)),
+    *(f"ds_read_b{total}_tr_b{bits}" for total, bits in TRANSPOSED),
+}
+
+
 def span(first, count):
     return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
 
@@ -64,7 +73,7 @@ def test_load(lanes, name):
 def test_store(lanes, name, mask):
     size, shift = STORES[name]
     inputs, image, fill, generator = filled(lanes, name)
-    inputs[0, 0] = np.array(generator.sample(range(0, 4000 // 16), 64)) * 16
+    inputs[0, 0] = np.array(generator.sample(range(4000 // 16), 64)) * 16
     words = max(size // 4, 1)
     body = f"""{fill}
         s_mov_b32 exec_lo, {mask & 0xFFFFFFFF:#x}
@@ -116,7 +125,7 @@ def test_two_stores(lanes, stride, bits):
     assert got.reshape(-1).tolist() == wanted.tolist()
 
 
-@pytest.mark.parametrize(("total", "bits"), [(64, 16), (64, 8), (64, 4), (96, 6)])
+@pytest.mark.parametrize(("total", "bits"), TRANSPOSED)
 def test_transposing_read(lanes, total, bits):
     """In each 16 lanes: their rows of 16 columns one after another; lane l takes column l of all rows."""
     inputs, image, fill, _ = filled(lanes, f"transposed {bits}")

@@ -158,6 +158,14 @@ DIRECT = {"ubyte": (1, False), "sbyte": (1, True), "ushort": (2, False), "sshort
           "dwordx3": (12, False), "dwordx4": (16, False)}  # fmt: skip
 
 
+OPCODES = {
+    *(f"{space}_load_{name}" for space in (*SPACES, "scratch") for name in LOADS),
+    *(f"{space}_store_{name}" for space in (*SPACES, "scratch") for name in STORES),
+    *(f"global_load_lds_{name}" for name in DIRECT),
+    *(f"s_load_dword{suffix}" for suffix in ("", "x2", "x4", "x8", "x16")),
+}
+
+
 @pytest.mark.parametrize("name", DIRECT)
 @pytest.mark.parametrize("space", ["global", "buffer"])
 def test_load_to_lds(lanes, space, name):

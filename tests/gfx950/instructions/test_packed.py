@@ -59,6 +59,9 @@ HALVES = {
 SINGLES = {"v_pk_add_f32": ("ff", plus), "v_pk_mul_f32": ("ff", times), "v_pk_fma_f32": ("fff", fused)}
 
 
+OPCODES = {*HALVES, *SINGLES, "v_pk_mov_b32"}
+
+
 def drawn(lanes, seed, kinds, width):
     """Per source, lane and half, the bits and the number."""
     generator = lanes.generator_for(seed)

@@ -226,6 +226,9 @@ IMMEDIATES |= {f"s_cmpk_{name}_i32": lambda c, k, old, f=f: (old, f(signed(old),
 IMMEDIATES |= {f"s_cmpk_{name}_u32": lambda c, k, old, f=f: (old, f(old, k & 0xFFFF)) for name, f in RELATIONS.items()}
 
 
+OPCODES = {*FORMULAS, *WITH_CONDITION, *IMMEDIATES, *(f"s_{name}_saveexec_b64" for name in SAVING)}
+
+
 @pytest.mark.parametrize("opcode", IMMEDIATES)
 def test_sixteen_bit_immediates(lanes, opcode):
     olds = [0, 1, 5, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFF8000, M32, 12345]

@@ -149,6 +149,15 @@ COMPARISONS = [(f"{name}_{kind}", letter, function) for name, function in RELATI
                for kind, letter in KINDS.items()]  # fmt: skip
 
 
+OPCODES = {
+    *FORMULAS,
+    *HALF_RESULTS,
+    *(f"{form}_{name}" for name, _, _ in COMPARISONS for form in ("v_cmp", "v_cmpx")),
+    "v_cvt_pk_i16_i32", "v_perm_b32", "v_bitop3_b32", "v_bitop3_b16", "v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32",
+    "v_accvgpr_read_b32", "v_accvgpr_write_b32", "v_accvgpr_mov_b32",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("opcode", FORMULAS)
 def test_result(lanes, opcode):
     lanes.check_vector(opcode, *FORMULAS[opcode])
