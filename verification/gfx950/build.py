@@ -18,7 +18,7 @@ from verification.gfx950.instructions import instructions
 from verification.gfx950.instructions.generate import c_name, handlers, update_function
 
 NATIVE = Path(__file__).parent / "native"
-FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-march=native", "-ffp-contract=off", "-fno-math-errno",
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno",
          "-fno-trapping-math", "-fno-strict-aliasing", "-shared", "-fPIC", "-w")  # fmt: skip
 
 

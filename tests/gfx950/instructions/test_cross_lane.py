@@ -35,9 +35,7 @@ def test_first_lane_of_none_is_lane_zero(lanes, words):
 
 def test_writing_a_lane_does_not_look_at_exec(lanes, words):
     scalars = np.full((1, 16), 0xDEADBEEF, np.uint32)
-    body = (
-        OFF + "v_writelane_b32 v10, s32, 3\ns_mov_b32 s50, 64+5".replace("64+5", "69") + "\nv_writelane_b32 v10, 7, s50"
-    )
+    body = OFF + "v_writelane_b32 v10, s32, 3\ns_mov_b32 s50, 69\nv_writelane_b32 v10, 7, s50"
     got = lanes.execute(body, words, scalars, ("v10",))
     wanted = words[0, 0].copy()
     wanted[3], wanted[5] = 0xDEADBEEF, 7

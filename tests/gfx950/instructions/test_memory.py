@@ -7,7 +7,8 @@ import pytest
 
 LOADS = {
     "ubyte": (1, False, None), "sbyte": (1, True, None), "ushort": (2, False, None), "sshort": (2, True, None),
-    "ubyte_d16": (1, False, 0), "ubyte_d16_hi": (1, False, 16), "sbyte_d16": (1, True, 0), "sbyte_d16_hi": (1, True, 16),
+    "ubyte_d16": (1, False, 0), "ubyte_d16_hi": (1, False, 16), "sbyte_d16": (1, True, 0),
+    "sbyte_d16_hi": (1, True, 16),
     "short_d16": (2, False, 0), "short_d16_hi": (2, False, 16),
     "dword": (4, False, None), "dwordx2": (8, False, None), "dwordx3": (12, False, None), "dwordx4": (16, False, None),
 }  # fmt: skip

@@ -54,7 +54,8 @@ HALVES = {
     "v_pk_add_i16": ("s", "ss", operator.add), "v_pk_sub_i16": ("s", "ss", operator.sub),
     "v_pk_min_i16": ("s", "ss", min), "v_pk_max_i16": ("s", "ss", max), "v_pk_mad_i16": ("s", "sss", mad),
     "v_pk_mul_lo_u16": ("h", "hh", operator.mul), "v_pk_lshlrev_b16": ("h", "hh", lambda a, b: b << a % 16),
-    "v_pk_lshrrev_b16": ("h", "hh", lambda a, b: b >> a % 16), "v_pk_ashrrev_i16": ("s", "hs", lambda a, b: b >> a % 16),
+    "v_pk_lshrrev_b16": ("h", "hh", lambda a, b: b >> a % 16),
+    "v_pk_ashrrev_i16": ("s", "hs", lambda a, b: b >> a % 16),
 }  # fmt: skip
 SINGLES = {"v_pk_add_f32": ("ff", plus), "v_pk_mul_f32": ("ff", times), "v_pk_fma_f32": ("fff", fused)}
 

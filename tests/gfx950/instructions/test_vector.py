@@ -149,6 +149,11 @@ COMPARISONS = [(f"{name}_{kind}", letter, function) for name, function in RELATI
                for kind, letter in KINDS.items()]  # fmt: skip
 
 
+def test_a_wrong_formula_is_noticed(lanes):
+    with pytest.raises(AssertionError, match="v_add_u32"):
+        lanes.check_vector("v_add_u32", "u", "uu", lambda a, b: a + b + (a == 5))
+
+
 OPCODES = {
     *FORMULAS,
     *HALF_RESULTS,

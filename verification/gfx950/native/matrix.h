@@ -7,7 +7,7 @@ enum { E_F32, E_F16, E_BF16, E_I8, E_FP8, E_BF8, E_FP4 };
 enum { FUSED_SUM, CHAINED_SUM };
 
 #define WIDEST 128
-typedef struct { f64 x[32][WIDEST]; } Matrix;
+typedef struct { f64 x[WIDEST][32]; } Matrix; /* by k, then by row of A or column of B */
 
 static inline u32 bits_of_element(int type) { return type == E_F32 ? 32 : type <= E_BF16 ? 16 : type == E_FP4 ? 4 : 8; }
 
@@ -39,15 +39,31 @@ static inline int k_of(int j, int group, int per, int size, int type, int wide_f
     return per * group + j;
 }
 
-static void gather(Wave *w, const Operand *o, int size, int rows, int type, int wide_form, Matrix *m)
+static inline __attribute__((always_inline)) void gather_as(
+    Wave *w, const Operand *o, int size, int rows, int type, int wide_form, Matrix *m)
 {
     int per = size * rows / LANES;
     u32 bits = bits_of_element(type), in_word = 32 / bits, field = bits == 32 ? ~0u : (1u << bits) - 1;
     for (int j = 0; j < per; j++) {
         const u32 *words = w->v[o->reg + j / in_word];
         u32 shift = j % in_word * bits;
-        for (int l = 0; l < LANES; l++)
-            m->x[l % rows][k_of(j, l / rows, per, size, type, wide_form)] = element(words[l] >> shift & field, type);
+        for (int group = 0; group < LANES / rows; group++) {
+            f64 *x = m->x[k_of(j, group, per, size, type, wide_form)];
+            for (int c = 0; c < rows; c++) x[c] = element(words[group * rows + c] >> shift & field, type);
+        }
+    }
+}
+
+static void gather(Wave *w, const Operand *o, int size, int rows, int type, int wide_form, Matrix *m)
+{
+    switch (type) {
+    case E_F32: gather_as(w, o, size, rows, E_F32, wide_form, m); break;
+    case E_F16: gather_as(w, o, size, rows, E_F16, wide_form, m); break;
+    case E_BF16: gather_as(w, o, size, rows, E_BF16, wide_form, m); break;
+    case E_I8: gather_as(w, o, size, rows, E_I8, wide_form, m); break;
+    case E_FP8: gather_as(w, o, size, rows, E_FP8, wide_form, m); break;
+    case E_BF8: gather_as(w, o, size, rows, E_BF8, wide_form, m); break;
+    default: gather_as(w, o, size, rows, E_FP4, wide_form, m);
     }
 }
 
@@ -58,7 +74,7 @@ static void apply_scales(Wave *w, const Instruction *i, int k, u32 byte, int row
     const u32 *scales = source32(w, i, k, buffer, 0);
     for (int l = 0; l < LANES; l++) {
         f64 scale = e8m0(scales[l] >> 8 * byte & 255);
-        for (int j = 0; j < 32; j++) m->x[l % rows][32 * (l / rows) + j] *= scale;
+        for (int j = 0; j < 32; j++) m->x[32 * (l / rows) + j][l % rows] *= scale;
     }
 }
 
@@ -67,23 +83,27 @@ static inline int result_row(int r, int lane, int rows)
     return rows == 32 ? 8 * (r / 4) + r % 4 + 4 * (lane / 32) : r + 4 * (lane / 16);
 }
 
+static inline __attribute__((always_inline)) void multiply_as(
+    const Matrix *a, const Matrix *b, f32 (*c)[32], int rows, int size, u32 model)
+{
+    for (int r = 0; r < rows; r++) {
+        f64 sum[32];
+        for (int j = 0; j < rows; j++) sum[j] = c[r][j];
+        for (int k = 0; k < size; k++) {
+            f64 x = a->x[k][r];
+            if (model == FUSED_SUM)
+                for (int j = 0; j < rows; j++) sum[j] += x * b->x[k][j];
+            else
+                for (int j = 0; j < rows; j++) sum[j] = (f32)(x * b->x[k][j] + sum[j]);
+        }
+        for (int j = 0; j < rows; j++) c[r][j] = (f32)sum[j];
+    }
+}
+
 static void multiply_rows(const Matrix *a, const Matrix *b, f32 (*c)[32], int rows, int size, u32 model)
 {
-    static _Thread_local f64 columns[WIDEST][32];
-    for (int k = 0; k < size; k++)
-        for (int j = 0; j < rows; j++) columns[k][j] = b->x[j][k];
-    for (int r = 0; r < rows; r++) {
-        if (model == FUSED_SUM) {
-            f64 sum[32];
-            for (int j = 0; j < rows; j++) sum[j] = c[r][j];
-            for (int k = 0; k < size; k++)
-                for (int j = 0; j < 32; j++) sum[j] += a->x[r][k] * columns[k][j];
-            for (int j = 0; j < rows; j++) c[r][j] = (f32)sum[j];
-        } else {
-            for (int k = 0; k < size; k++)
-                for (int j = 0; j < rows; j++) c[r][j] = (f32)(a->x[r][k] * columns[k][j] + (f64)c[r][j]);
-        }
-    }
+    if (rows == 32) multiply_as(a, b, c, 32, size, model);
+    else multiply_as(a, b, c, 16, size, model);
 }
 
 static void multiply_integers(const Matrix *a, const Matrix *b, u32 (*c)[32], int rows, int size)
@@ -91,7 +111,7 @@ static void multiply_integers(const Matrix *a, const Matrix *b, u32 (*c)[32], in
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < rows; j++) {
             i64 sum = (i32)c[r][j];
-            for (int k = 0; k < size; k++) sum += (i64)a->x[r][k] * (i64)b->x[j][k];
+            for (int k = 0; k < size; k++) sum += (i64)a->x[k][r] * (i64)b->x[k][j];
             c[r][j] = (u32)sum;
         }
 }
