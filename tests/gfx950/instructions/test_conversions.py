@@ -104,7 +104,7 @@ def nearest_small(name, x):
     step = largest - POSITIVE[name][-2][0]
     if x > largest + step / 2 or (x == largest + step / 2 and last & 1):
         return None if name == "fp8" else sign | TOP[name]
-    distance, _, code = min((abs(x - y), code & 1, code) for y, code in POSITIVE[name])
+    _, _, code = min((abs(x - y), code & 1, code) for y, code in POSITIVE[name])
     return sign | code
 
 
