@@ -378,7 +378,6 @@ def test_mixed_precision(lanes, opcode, wide, high):
             assert lanes.agrees("e", got >> shift & 0xFFFF, lanes.encoded("e", exact)), (numbers, hex(got))
 
 
-@pytest.mark.xfail(strict=True, reason="the sum is an fp32, which is then converted: rounded twice")
 @pytest.mark.parametrize("opcode", ["v_fma_mixlo_f16", "v_fma_mixhi_f16"])
 def test_mixed_precision_rounds_the_sum_before_it_is_converted(lanes, opcode):
     numbers = (1.0, -(2.0**-30), 65520.0)

@@ -186,11 +186,7 @@ def checked(lanes, opcode, result, sources, formula, with_condition=False):
         assert out[group, 2, 0] == int(bool(flag)), (*shown, "scc", flag)
 
 
-OVERFLOWS = "the difference is 32 bits: where it overflows, its negation differs from that of the exact one"
-FAULTY = {"s_absdiff_i32": pytest.mark.xfail(strict=True, reason=OVERFLOWS)}
-
-
-@pytest.mark.parametrize("opcode", [pytest.param(name, marks=FAULTY.get(name, ())) for name in FORMULAS])
+@pytest.mark.parametrize("opcode", FORMULAS)
 def test_result_and_condition(lanes, opcode):
     checked(lanes, opcode, *FORMULAS[opcode])
 

@@ -168,7 +168,6 @@ def test_result(lanes, opcode):
     lanes.check_vector(opcode, *FORMULAS[opcode])
 
 
-@pytest.mark.xfail(strict=True, reason="the second result is bit 64 of the exact sum in two's complement: its sign")
 def test_top_bit_of_the_signed_multiply_add(lanes):
     lanes.check_vector("v_mad_i64_i32", "Im", "iiI", lambda a, b, c: (a * b + c, a * b + c < 0))
 

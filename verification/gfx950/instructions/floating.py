@@ -51,7 +51,7 @@ TRANSCENDENTAL = rows("floating", "\n".join(
     + [f"v_{unit}_f16 | f16 | f16 | d = {code}" for unit, code in {
         "rcp": "(f32)(1.0 / (f64)a)", "rsq": "(f32)(1.0 / sqrt((f64)a))", "sqrt": "(f32)sqrt((f64)a)",
         "exp": "(f32)exp2_of(a)", "log": "(f32)log2((f64)a)",
-        "sin": "(f32)sin((f64)a * 6.283185307179586)", "cos": "(f32)cos((f64)a * 6.283185307179586)",
+        "sin": "(f32)sine_of_turn(a)", "cos": "(f32)sine_of_turn((f64)a + 0.25)",
     }.items()]
     + ["v_rcp_f64 | f64 | f64 | d = 1.0 / a", "v_rsq_f64 | f64 | f64 | d = 1.0 / sqrt(a)",
        "v_sqrt_f64 | f64 | f64 | d = sqrt(a)"]
@@ -75,7 +75,7 @@ v_floor_f16 | f16 | f16 | d = floorf(a)
 v_ceil_f16 | f16 | f16 | d = ceilf(a)
 v_trunc_f16 | f16 | f16 | d = truncf(a)
 v_rndne_f16 | f16 | f16 | d = rintf(a)
-v_fract_f16 | f16 | f16 | f32 t = a - floorf(a); d = isinf(a) ? 0.0f : t >= 1.0f ? 0x1.ffcp-1f : t
+v_fract_f16 | f16 | f16 | f32 t = a - floorf(a); d = t >= 1.0f ? 0x1.ffcp-1f : t
 v_ldexp_f16 | f16 | f16 i16 | d = to_odd(ldexp((f64)a, b))
 v_frexp_mant_f16 | f16 | f16 | int n; d = isfinite(a) ? frexpf(a, &n) : a
 v_frexp_exp_i16_f16 | i16 | f16 | int n = 0; if (isfinite(a)) frexpf(a, &n); d = (i16)n

@@ -26,7 +26,7 @@ s_min_u32 | u32 | u32 u32 | scc = a < b; d = scc ? a : b
 s_max_i32 | i32 | i32 i32 | scc = a > b; d = scc ? a : b
 s_max_u32 | u32 | u32 u32 | scc = a > b; d = scc ? a : b
 s_abs_i32 | i32 | i32 | d = a < 0 ? (i32)(0u - (u32)a) : a; scc = d != 0
-s_absdiff_i32 | u32 | i32 i32 | d = a > b ? (u32)a - (u32)b : (u32)b - (u32)a; scc = d != 0
+s_absdiff_i32 | u32 | i32 i32 | d = (u32)a - (u32)b; d = (i32)d < 0 ? 0 - d : d; scc = d != 0
 s_mul_i32 | u32 | u32 u32 | d = a * b
 s_mul_hi_u32 | u32 | u32 u32 | d = (u32)((u64)a * b >> 32)
 s_mul_hi_i32 | u32 | i32 i32 | d = (u32)((i64)a * b >> 32)

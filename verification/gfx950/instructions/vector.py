@@ -79,7 +79,7 @@ v_mul_hi_i32_i24 | i32 | u32 u32 | d = (i32)((i64)((i32)(a << 8) >> 8) * ((i32)(
 v_mad_u32_u24 | u32 | u32 u32 u32 | d = (a & 0xFFFFFF) * (b & 0xFFFFFF) + c
 v_mad_i32_i24 | u32 | u32 u32 u32 | d = (u32)((i32)(a << 8) >> 8) * (u32)((i32)(b << 8) >> 8) + c
 v_mad_u64_u32 | u64 mask | u32 u32 u64 | u64 t = (u64)a * b; d = t + c; e = d < t
-v_mad_i64_i32 | u64 mask | i32 i32 u64 | i64 t = (i64)a * b; d = (u64)t + c; e = ((t ^ (i64)d) & ((i64)c ^ (i64)d)) < 0
+v_mad_i64_i32 | u64 mask | i32 i32 u64 | i64 t = (i64)a * b; d = (u64)t + c; e = (((__int128)t + (i64)c) < 0)
 v_min_u32 | u32 | u32 u32 | d = SMALLER(a, b)
 v_max_u32 | u32 | u32 u32 | d = LARGER(a, b)
 v_min_i32 | i32 | i32 i32 | d = SMALLER(a, b)

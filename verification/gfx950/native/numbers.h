@@ -123,18 +123,23 @@ static inline f64 scale_of(u32 bits) { return ldexp(1.0, (int)(bits >> 23 & 0xFF
 static inline f64 e8m0(u32 byte) { return byte == 255 ? NAN : ldexp(1.0, (int)byte - 127); }
 
 /* ── minimum, maximum, median ──────────────────────────────────────────── */
+static inline int signalling(f32 x) { return is_nan(x) && !(as_u32(x) >> 22 & 1); }
+static inline int signalling64(f64 x) { return x != x && !(as_u64(x) >> 51 & 1); }
+static inline f32 quiet(f32 x) { return as_f32(as_u32(x) | 1u << 22); }
+static inline f64 quiet64(f64 x) { return as_f64(as_u64(x) | 1ull << 51); }
+/* In IEEE mode, which every kernel declares, a signalling NaN comes out quiet; a quiet one gives way. */
 static inline f32 max_f32(f32 a, f32 b)
 {
     f32 m = (a > b || (a == b && !(as_u32(a) >> 31))) ? a : b;
-    return is_nan(a) ? b : is_nan(b) ? a : m;
+    return signalling(a) ? quiet(a) : signalling(b) ? quiet(b) : is_nan(a) ? b : is_nan(b) ? a : m;
 }
 static inline f32 min_f32(f32 a, f32 b)
 {
     f32 m = (a < b || (a == b && (as_u32(a) >> 31))) ? a : b;
-    return is_nan(a) ? b : is_nan(b) ? a : m;
+    return signalling(a) ? quiet(a) : signalling(b) ? quiet(b) : is_nan(a) ? b : is_nan(b) ? a : m;
 }
-static inline f64 max_f64(f64 a, f64 b) { return a != a ? b : b != b ? a : (a > b || (a == b && !signbit(a))) ? a : b; }
-static inline f64 min_f64(f64 a, f64 b) { return a != a ? b : b != b ? a : (a < b || (a == b && signbit(a))) ? a : b; }
+static inline f64 max_f64(f64 a, f64 b) { return signalling64(a) ? quiet64(a) : signalling64(b) ? quiet64(b) : a != a ? b : b != b ? a : (a > b || (a == b && !signbit(a))) ? a : b; }
+static inline f64 min_f64(f64 a, f64 b) { return signalling64(a) ? quiet64(a) : signalling64(b) ? quiet64(b) : a != a ? b : b != b ? a : (a < b || (a == b && signbit(a))) ? a : b; }
 static inline f32 maximum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : max_f32(a, b); }
 static inline f32 minimum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : min_f32(a, b); }
 static inline f32 median_f32(f32 a, f32 b, f32 c)
@@ -157,7 +162,7 @@ static inline f32 div_scale_f32(f32 a, f32 divisor, f32 dividend, int *flag)
 {
     *flag = 0;
     if (dividend == 0 || divisor == 0) return as_f32(0x7FC00000u);
-    int tiny_reciprocal = exponent_of(divisor) >= 253 && isfinite(divisor); /* 1/b below 2^-126 */
+    int tiny_reciprocal = denormal((f32)(1.0f / divisor));
     f32 quotient = dividend / divisor;
     if (exponent_of(dividend) - exponent_of(divisor) >= 96) {
         *flag = 1;
@@ -255,10 +260,20 @@ static inline f32 log_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_r
 static inline f32 rcp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / (f64)y, model); }
 static inline f32 sqrt_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(sqrt((f64)y), model); }
 static inline f32 rsq_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(1.0 / sqrt((f64)y), model); }
-static inline f32 sin_unit(f32 x, u32 model) { return unit_result(sin((f64)flushed(x) * 6.283185307179586), model); }
-static inline f32 cos_unit(f32 x, u32 model) { return unit_result(cos((f64)flushed(x) * 6.283185307179586), model); }
-static inline f32 fract_f32(f32 x) { f32 y = x - floorf(x); return isinf(x) ? 0.0f : y >= 1.0f ? 0x1.fffffep-1f : y; }
-static inline f64 fract_f64(f64 x) { f64 y = x - floor(x); return isinf(x) ? 0.0 : y >= 1.0 ? 0x1.fffffffffffffp-1 : y; }
+/* sin(2πx), exact at multiples of a quarter. */
+static inline f64 sine_of_turn(f64 x)
+{
+    if (x == 0) return x;
+    f64 turn = x - nearbyint(x);
+    if (fabs(turn) == 0.5) turn = 0;
+    if (turn > 0.25) turn = 0.5 - turn;
+    if (turn < -0.25) turn = -0.5 - turn;
+    return sin(turn * 6.283185307179586);
+}
+static inline f32 sin_unit(f32 x, u32 model) { return unit_result(sine_of_turn(flushed(x)), model); }
+static inline f32 cos_unit(f32 x, u32 model) { return unit_result(sine_of_turn((f64)flushed(x) + 0.25), model); }
+static inline f32 fract_f32(f32 x) { f32 y = x - floorf(x); return y >= 1.0f ? 0x1.fffffep-1f : y; }
+static inline f64 fract_f64(f64 x) { f64 y = x - floor(x); return y >= 1.0 ? 0x1.fffffffffffffp-1 : y; }
 
 /* ── integers ──────────────────────────────────────────────────────────── */
 static inline u32 f32_to_u32(f32 x) { return is_nan(x) || x <= 0 ? 0 : x >= 0x1p32f ? 0xFFFFFFFFu : (u32)x; }

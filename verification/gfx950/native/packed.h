@@ -49,7 +49,6 @@ static inline void fma_mix(Wave *w, const Instruction *i, int half)
     memcpy(old, w->v[i->result[0].reg], sizeof old);
     for (int l = 0; l < LANES; l++) {
         d[l] = as_u32(fmaf(x[0][l], x[1][l], x[2][l]));
-        if (half >= 0) d[l] = as_u32(to_odd((f64)x[0][l] * x[1][l] + x[2][l]));
     }
     if (half < 0) FINISH(f32, i, d);
     else
