@@ -35,7 +35,7 @@ def _fused(operator: str) -> list[Implementation]:
 def _programs(
     operator: Operator, implementation: Implementation, configuration: str | None, architecture: str
 ) -> list[Resources]:
-    """The distinct programs that one case of each smoke group launches."""
+    """The distinct programs that the representative cases launch."""
     seen: dict[str, Resources] = {}
     for case in representative(operator):
         with executor(architecture=architecture, execute=False) as session, torch.no_grad():
@@ -47,8 +47,9 @@ def _programs(
 
 
 def representative(operator: Operator) -> list[Case]:
-    """The first case of each of the operator's smoke groups."""
-    return [group.cases[0] for group in operator.groups if group.suite == "smoke" and group.cases]
+    """The first and the last case of each of the operator's smoke groups: the first often has no rows."""
+    groups = [group.cases for group in operator.groups if group.suite == "smoke" and group.cases]
+    return list(dict.fromkeys(case for cases in groups for case in (cases[0], cases[-1])))
 
 
 def _launch(operator: Operator, implementation: Implementation, configuration: str | None, case: Case) -> None:
