@@ -107,9 +107,9 @@ def test_a_fault_leaves_the_driver_as_it_was(plain_addresses):
 @pytest.fixture(scope="module")
 def row_sum():
     """Assembly of a row sum, whose waves meet in LDS."""
-    x, y = torch.randn(3, 1024, generator=torch.Generator().manual_seed(1)), torch.zeros(3)
+    x, y = (torch.arange(3 * 1024) % 7 - 3).float().reshape(3, 1024), torch.zeros(3)
     session = launched(row_sum_kernel, (3,), x, y, WIDTH=1024, num_warps=4)
-    assert torch.allclose(y, x.sum(1), atol=1e-4)
+    assert torch.equal(y, x.sum(1))  # whole numbers: any order of sums is exact
     return session.launches[0].assembly
 
 

@@ -228,7 +228,7 @@ class _Encoder:
         default = 0b10 if row.name == "v_pk_mov_b32" else everything
         out["op_sel_hi"] = _packed_bits(rest.pop("op_sel_hi", None), default)
         if row.name == "v_pk_mov_b32":
-            out["op_sel"], out["op_sel_hi"] = out["op_sel"] & 1, (out["op_sel"] | 0) & 2
+            out["op_sel"], out["op_sel_hi"] = out["op_sel"] & 1, out["op_sel"] & 2
         out["packed_neg_lo"] = _packed_bits(rest.pop("neg_lo", None), 0)
         out["packed_neg_hi"] = _packed_bits(rest.pop("neg_hi", None), 0)
         self._output(row, rest, out)

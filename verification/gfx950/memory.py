@@ -23,7 +23,7 @@ class Reach:
 
     def index(self, address: int) -> str:
         """The element nearest to an address, as `[i, j]`, and what is left of it."""
-        offset, place = (address - self.start) // self.item, []
+        offset = (address - self.start) // self.item
         order = sorted(range(len(self.shape)), key=lambda d: -self.stride[d])
         found = dict.fromkeys(range(len(self.shape)), 0)
         for dimension in order:
@@ -32,8 +32,7 @@ class Reach:
                 found[dimension] = offset // self.stride[dimension]
                 if not last:
                     offset -= found[dimension] * self.stride[dimension]
-        place = [found[d] for d in range(len(self.shape))]
-        return str(place)
+        return str([found[d] for d in range(len(self.shape))])
 
 
 def reach_of(name: str, tensor: Tensor) -> Reach | None:

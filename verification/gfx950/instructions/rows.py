@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,6 @@ class Row:
     extra: tuple[int, ...] = ()
     saturated: str | None = None
     """The statements of the same opcode with its integer clamp."""
-    modifiers: frozenset[str] = field(default_factory=frozenset)
-    """Modifiers that this opcode takes besides those that its types and form imply."""
 
     @property
     def written_sources(self) -> tuple[str, ...]:
