@@ -21,6 +21,10 @@ from fused.boundary import Implementation, implementations_in
 from verification.guards import AllocationGuard
 from verification.operator import implementations
 from verification.transport import Blob, write_results
+from verification.worker import named
+
+OBSERVER = "PARITY_CHILD_OBSERVER"
+"""Environment variable that names a `module:function`: what the target saw of a call, for its record."""
 
 
 class Refused(Exception):
@@ -71,6 +75,7 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
         "damages": [damage for guard in run.guards for damage in guard.damages()],
         "seconds": time.perf_counter() - started,
         "environment": environment(device),
+        "observed": named(os.environ[OBSERVER])() if OBSERVER in os.environ else {},
     }
 
 
@@ -159,6 +164,8 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
 def find(source: str, operator: str, name: str) -> Implementation:
     """A built-in implementation, or one of a candidate file."""
     if source == "builtin":
+        if (operator, name) not in implementations():
+            raise Refused("import", f"there is no {name} of {operator} in this package")
         return implementations()[operator, name]
     for one in declared(source):
         if (one.operator, one.name) == (operator, name):

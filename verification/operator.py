@@ -199,6 +199,11 @@ class Operator:
                     seen.add(case.id)
                     yield group, case
 
+    def representative(self) -> list[Case]:
+        """The first and the last case of each smoke group: the first often has no rows."""
+        groups = [group.cases for group in self.groups if group.suite == "smoke" and group.cases]
+        return list(dict.fromkeys(case for cases in groups for case in (cases[0], cases[-1])))
+
     def evaluate(self, arguments: Arguments, **extra: Any) -> Outputs:
         """The reference's results by output name; absent optional ones are left out."""
         result = self.reference(**arguments, **extra)

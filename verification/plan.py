@@ -141,9 +141,11 @@ def usable(name: str) -> Target:
     return targets()[name]
 
 
-def builtin() -> tuple[Candidate, ...]:
-    """Every implementation of this project."""
-    return tuple(Candidate(declared, "builtin") for declared in implementations().values())
+def builtin(operator: str | None = None, family: str | None = None) -> tuple[Candidate, ...]:
+    """Every implementation of this project, or those of one operator or family."""
+    everything = (Candidate(declared, "builtin") for declared in implementations().values())
+    return tuple(one for one in everything
+                 if operator in (None, one.declared.operator) and family in (None, one.family))  # fmt: skip
 
 
 def _operators(selection: Selection) -> list[Operator]:

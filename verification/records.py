@@ -90,6 +90,7 @@ class Record(Strict):
     budget: BudgetRecord | None = None
     waiver: str | None = None
     environment: Environment | None = None
+    instructions: int | None = Field(None, description="Wave-instructions that the gfx950 executor ran")
     source_hash: str | None = None
     commit: str
     command: str = Field(description="Repeats this check")

@@ -62,6 +62,7 @@ def _run(arguments: list[str]) -> int:
 def _refusal(error: Exception) -> int | None:
     """The exit code of an error that a user can act on; None for a defect of ours."""
     from verification.campaign import UnwritableError
+    from verification.kernel_runs import BadSideError
     from verification.operator import InvalidCaseError, UnknownNameError
     from verification.plan import MissingTargetError
     from verification.records import BadRecordsError
@@ -76,6 +77,7 @@ def _refusal(error: Exception) -> int | None:
         UnwritableError,
         BadRecordsError,
         BadLedgerError,
+        BadSideError,
         OSError,
     )
     return USAGE if isinstance(error, refused) else None

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from verification.cli.common import Json, UsageError, out, require_writable, write_json
+from verification.cli.common import (
+    CandidateFile,
+    ImplementationName,
+    Json,
+    UsageError,
+    out,
+    require_writable,
+    write_json,
+)
+from verification.cli.kernels import show_differences, show_runs
 
 app = typer.Typer(no_args_is_help=True, help="Kernels compiled for gfx950, without the GPU.")
+
+
+KernelName = Annotated[str, typer.Argument(metavar="KERNEL", help="An operator, or the id of one case.")]
+Configuration = Annotated[str | None, typer.Option(help="Force one tuning configuration.")]
+ListingFolder = Annotated[
+    Path | None, typer.Option("--listing", metavar="DIR", help="Write each launch's instructions there, with counts.")
+]
 
 
 @app.command("compile")
@@ -102,3 +122,76 @@ def mutants(
         kernels[name] = {"case": CASES[name], "counts": dict(counts), "mutants": [asdict(one) for one in found]}
     out.print(table)
     write_json(json, {"command": "gfx950 mutants", "exit_code": 0, "date": now(), "seed": seed, "kernels": kernels})
+
+
+@app.command("run", context_settings={"ignore_unknown_options": True})
+def run_kernel(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="An operator, a case's id, or a Python FILE.py.")],
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="Arguments of FILE.py.")] = None,
+    implementation: ImplementationName = None,
+    candidate: CandidateFile = None,
+    configuration: Configuration = None,
+    models: Annotated[str, typer.Option(help="Models of the hardware, as matrix=chained,seed=3.")] = "",
+    listing: ListingFolder = None,
+    json: Json = None,
+) -> int:
+    """Execute one kernel's compiled instructions: launches, wave-instructions, resources, and the verdict.
+
+    FILE.py runs as `python FILE.py` would, with every Triton launch on CPU tensors executed here.
+    """
+    from verification.gfx950.models import models_from
+    from verification.kernel_runs import Side
+
+    _require_models(models, models_from)
+    if kernel.endswith(".py"):
+        return _run_file(Path(kernel), words or [], models)
+    if words:
+        raise UsageError(f"{' '.join(words)}: only FILE.py takes further words")
+    require_writable(json)
+    return show_runs(kernel, implementation, candidate, configuration, Side(models=models), listing, json)
+
+
+@app.command("diff")
+def diff(
+    kernel: KernelName,
+    triton: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--triton", metavar="DIR", help="A folder with another triton; twice: from the first to the second."
+        ),
+    ] = None,
+    commit: Annotated[
+        list[str] | None,
+        typer.Option("--commit", help="Kernels of this commit; twice: from the first to the second."),
+    ] = None,
+    implementation: ImplementationName = None,
+    configuration: Configuration = None,
+    listing: ListingFolder = None,
+    json: Json = None,
+) -> int:
+    """Compare one kernel's code, resources and results under two Tritons, or from two commits.
+
+    With one --triton or --commit the other side is what is here. `pip install --target DIR triton==3.7.1` makes a DIR.
+    """
+    from verification.kernel_runs import Side
+
+    if bool(triton) == bool(commit) or len(triton or commit or ()) > 2:
+        raise UsageError("name one or two of --triton DIR, or one or two of --commit")
+    require_writable(json)
+    sides = [Side(triton=folder) for folder in triton or ()] + [Side(commit=name) for name in commit or ()]
+    before, after = sides if len(sides) == 2 else (sides[0], Side())
+    return show_differences(kernel, implementation, configuration, before, after, listing, json)
+
+
+def _require_models(text: str, read: Callable[[str], object]) -> None:
+    try:
+        read(text)
+    except ValueError as error:
+        raise UsageError(f"--models: {error}") from None
+
+
+def _run_file(file: Path, words: list[str], models: str) -> int:
+    if not file.is_file():
+        raise UsageError(f"{file}: there is no such file")
+    environment = os.environ | {"PARITY_GFX950_MODELS": models}
+    return subprocess.run([sys.executable, "-m", "verification.gfx950", str(file), *words], env=environment).returncode
