@@ -69,7 +69,7 @@ def compile(operators: Annotated[list[str] | None, typer.Argument()] = None, jso
 @app.command("conformance")
 def conformance(
     names: Annotated[list[str] | None, typer.Argument(help="Prefixes of program names.")] = None,
-    device: Annotated[str, typer.Option(help="`executor`, or `hardware`: this machine's AMD GPU.")] = "executor",
+    device: Annotated[str, typer.Option(help="`executor`, or `hardware`: this machine's GPU.")] = "executor",
     against: Annotated[Path | None, typer.Option(metavar="FILE", help="An earlier --json to compare with.")] = None,
     json: Json = None,
 ) -> int:
