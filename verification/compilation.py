@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from verification.execution import Refused, Run
+from verification.execution import Refused, run_of
 from verification.gfx950 import executor
 from verification.gfx950.resources import Resources, resources_of
 from verification.operator import Operator, operators
@@ -35,7 +35,7 @@ def _programs(
     seen: dict[str, Resources] = {}
     for case in operator.representative():
         with executor(architecture=architecture, execute=False) as session, contextlib.suppress(Refused):
-            Run(candidate.declared, list(operator.weights), configuration, "cpu").direct(operator.arguments(case))
+            run_of(operator, candidate.declared, configuration).direct(operator.arguments(case))
         for launch in session.launches:
             if launch.assembly not in seen:
                 seen[launch.assembly] = resources_of(launch, architecture)

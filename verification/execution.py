@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fused.boundary import Implementation, implementations_in
 from verification.guards import AllocationGuard
-from verification.operator import implementations
+from verification.operator import Operator, implementations
 from verification.transport import Blob, write_results
 from verification.worker import named
 
@@ -55,7 +55,8 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     held = blob.bytes if device == "cpu" else torch.empty(blob.bytes.shape, dtype=torch.uint8, device=device)
     wanted = blob.bytes.clone()
     owner = os.getpid()
-    run = Run(implementation, request["weights"], request["configuration"], device)
+    first = find(request["source"], request["payload_of"], request["implementation"]) if request["payload_of"] else None
+    run = Run(implementation, request["weights"], request["configuration"], device, first)
     started = time.perf_counter()
     if request["mode"] != "direct":
         held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
@@ -83,9 +84,15 @@ class Run:
     """An implementation with its prepared state, called under guard."""
 
     def __init__(
-        self, implementation: Implementation, weights: list[str], configuration: str | None, device: str
+        self,
+        implementation: Implementation,
+        weights: list[str],
+        configuration: str | None,
+        device: str,
+        first: Implementation | None = None,
     ) -> None:
         self.implementation = implementation
+        self.first = first
         self.weights = weights
         self.extra = {} if configuration is None else {"configuration": configuration}
         self.device = device
@@ -131,10 +138,12 @@ class Run:
 
     def _call(self, inputs: dict[str, Any]) -> list[Tensor]:
         assert self._state is not None
-        function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
         guard = AllocationGuard()
         self.guards.append(guard)
         with guard, torch.no_grad():
+            if self.first is not None:
+                inputs = self._with_payload(inputs)
+            function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
             returned = function(*self._state, **inputs, **self.extra)
         values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) else [returned]
         for value in values:
@@ -144,9 +153,28 @@ class Run:
                 raise Refused("structure", f"returned a tensor of layout {value.layout}; expected a dense one")
         return values
 
+    def _with_payload(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """What this implementation takes of the inputs, and what the first of the pair returned last on its part."""
+        assert self.first is not None
+        assert self._state is not None
+        taken = {name: value for name, value in inputs.items() if _names(self.first.call, name)}
+        *_, payload = _bind(self.first.call, self._state, taken)(*self._state, **taken)
+        kept = {name: value for name, value in inputs.items() if _names(self.implementation.call, name)}
+        return {**kept, "payload": payload}
+
     def _wait(self) -> None:
         if self.device != "cpu":
             torch.cuda.synchronize()
+
+
+def run_of(operator: Operator, implementation: Implementation, configuration: str | None = None) -> Run:
+    """A run in this process, on the CPU: for implementations of this project."""
+    first = implementations()[operator.payload_of, implementation.name] if operator.payload_of else None
+    return Run(implementation, list(operator.weights), configuration, "cpu", first)
+
+
+def _names(function: Any, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters
 
 
 def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> Any:

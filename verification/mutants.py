@@ -14,7 +14,7 @@ from torch import Tensor
 
 from verification.budget import Golden, derive
 from verification.comparison import Observed, compare
-from verification.execution import Run
+from verification.execution import run_of
 from verification.gfx950 import Models, executor
 from verification.gfx950.build import handler_numbers
 from verification.gfx950.encoding import Program
@@ -98,7 +98,7 @@ class _Run:
 
     def _execute(self, models: Models, observe: Any) -> tuple[Observed, Any]:
         arguments = _cloned(self.arguments)
-        run = Run(implementations()[self.operator.name, "triton"], list(self.operator.weights), None, "cpu")
+        run = run_of(self.operator, implementations()[self.operator.name, "triton"])
         # Run poisons allocations: what a mutant leaves unwritten must not hold an earlier run's answer.
         with executor(models) as session:
             session.observe = observe

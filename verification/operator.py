@@ -169,6 +169,11 @@ class Operator:
     """Mask of an output's elements that the contract specifies, None for all."""
     condition: Callable[[Arguments, Outputs], Arguments] | None = None
     """Reference arguments that fix discrete choices to those made, so that the rest compares."""
+    payload_of: str | None = None
+    """The operator whose implementation of the same name makes this one's `payload`, the last thing that it returns.
+
+    Each of the pair is given those of the case's arguments that its signature names; they share one `prepare`.
+    """
 
     def case(self, dtype: str = "bf16", distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
         """A case of this operator; only parameters that differ from the defaults are kept."""

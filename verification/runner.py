@@ -144,7 +144,8 @@ class Session:
             answer = self.request(check.target, check.candidate.source, {
                 "do": "call", "source": check.candidate.source, "operator": check.operator.name,
                 "implementation": check.candidate.declared.name, "configuration": check.configuration,
-                "weights": list(check.operator.weights), "device": check.target.device, "mode": mode,
+                "weights": list(check.operator.weights), "payload_of": check.operator.payload_of,
+                "device": check.target.device, "mode": mode,
                 "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
             })  # fmt: skip
             return _observed(check, blob, before, _results(results, answer), answer), answer
