@@ -10,6 +10,7 @@ import re
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fused.boundary import Implementation, implementations_in
+from verification import tuning
 from verification.guards import AllocationGuard
 from verification.operator import Operator, implementations
 from verification.transport import Blob, write_results
@@ -60,13 +62,14 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     if request["mode"] != "direct":
         held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
-    if request["mode"] == "replay":
-        results = run.replay(blob.arguments(held), held, wanted)
-    else:
-        if request["mode"] == "repeat":
-            run.direct(blob.arguments(held))
-        held.copy_(wanted)
-        results = run.direct(blob.arguments(held))
+    with run.tuned():
+        if request["mode"] == "replay":
+            results = run.replay(blob.arguments(held), held, wanted)
+        else:
+            if request["mode"] == "repeat":
+                run.direct(blob.arguments(held))
+            held.copy_(wanted)
+            results = run.direct(blob.arguments(held))
     if os.getpid() != owner:
         os._exit(0)  # a fork that a candidate left behind must not write over the child's results
     if device != "cpu":
@@ -94,15 +97,21 @@ class Run:
         self.implementation = implementation
         self.first = first
         self.weights = weights
-        self.extra = {} if configuration is None else {"configuration": configuration}
+        self._configuration = configuration
+        self._module = sys.modules[implementation.call.__module__]
+        declared = configuration is not None and configuration in implementation.configurations
+        self.extra = {"configuration": configuration} if declared else {}
         self.device = device
         self.guards: list[AllocationGuard] = []
         self._state: tuple[Any, ...] | None = None
 
+    def tuned(self) -> AbstractContextManager[None]:
+        """Inside, autotuned kernels have the asked configuration alone, or tune anew."""
+        return tuning.chosen(self._module, self._configuration)
+
     def direct(self, arguments: dict[str, Any]) -> list[Tensor]:
         """Prepare (once), call, wait for the device."""
-        inputs = self._prepare(arguments)
-        results = self._call(inputs)
+        results = self._call(self._prepare(arguments))
         self._wait()
         return results
 
@@ -230,7 +239,8 @@ def _described(one: Implementation) -> dict[str, Any]:
     return {
         "operator": one.operator, "name": one.name, "variant": one.variant, "targets": list(one.targets),
         "batch_invariant": one.batch_invariant, "deterministic": one.deterministic,
-        "capturable": one.capturable, "configurations": list(one.configurations),
+        "capturable": one.capturable,
+        "configurations": [*one.configurations, *tuning.configurations(sys.modules[one.call.__module__])],
     }  # fmt: skip
 
 
