@@ -169,6 +169,8 @@ class Operator:
     """Mask of an output's elements that the contract specifies, None for all."""
     condition: Callable[[Arguments, Outputs], Arguments] | None = None
     """Reference arguments that fix discrete choices to those made, so that the rest compares."""
+    special_values: str = ""
+    """What becomes of NaN, Inf, ties and empty inputs, for the operator's page."""
     payload_of: str | None = None
     """The operator whose implementation of the same name makes this one's `payload`, the last thing that it returns.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from verification.cli.common import Json, UsageError, out, write_json, write_records, write_report
+from verification.cli.common import Json, UsageError, out, require_writable, write_json, write_records, write_report
 
 if TYPE_CHECKING:
     from verification.records import Record
@@ -78,3 +78,24 @@ def _recorded(path: Path) -> list[Record]:
     if not file.exists():
         raise UsageError(f"{path}: there are no records")
     return read_records(file)
+
+
+@app.command("contracts")
+def write_contracts(
+    folder: Annotated[Path, typer.Argument(help="Where the pages go, such as docs/contracts.")], json: Json = None
+) -> None:
+    """Write one page an operator: equation, shapes, rounding points, variants, special values, laws, cases."""
+    from verification.campaign import UnwritableError
+    from verification.records import write_whole
+    from verification.report.contracts import pages
+
+    require_writable(json)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnwritableError(f"{folder} cannot be written: {error.strerror or error}") from None
+    written = pages()
+    for name, text in written.items():
+        write_whole(folder / name, text)
+    out.print(f"{len(written)} pages in {folder}", highlight=False)
+    write_json(json, {"command": "report contracts", "exit_code": 0, "pages": sorted(written)})
