@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -62,6 +64,7 @@ def verify(
     from verification import campaign, plan
 
     require_writable(json)
+    started = time.monotonic()
     if require_target:
         plan.usable(require_target)
     if resume and not (resume / campaign.RECORDS).exists():
@@ -92,7 +95,8 @@ def verify(
     code = outcome.exit_code
     if derive_budgets and code == 0:
         _derive(outcome.records, reason)
-    write_records(json, "verify", outcome.records, code, planned=outcome.planned, complaints=outcome.complaints)
+    write_records(json, "verify", outcome.records, code, planned=outcome.planned, complaints=outcome.complaints,
+                  seconds=round(time.monotonic() - started, 1), peak_mebibytes=_peak_mebibytes())  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -129,6 +133,12 @@ def shrink(
     out.print(f"[bold]{smallest.case.id}[/bold] still fails after {trials} trials: {record.kind}", highlight=False)
     print_findings(record)
     write_records(json, "shrink", [record], 0, trials=trials)
+
+
+def _peak_mebibytes() -> dict[str, float]:
+    """The most memory that this process, and the largest child, held at once."""
+    peaks = {"parent": resource.RUSAGE_SELF, "largest_child": resource.RUSAGE_CHILDREN}
+    return {name: round(resource.getrusage(who).ru_maxrss / 1024, 1) for name, who in peaks.items()}
 
 
 def _identify(session: Session, checks: list[Check]) -> None:
