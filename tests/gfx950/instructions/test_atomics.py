@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from verification.gfx950.assembly import AssemblyError
+
 RESOURCE = """s_mov_b32 s16, s12
 s_and_b32 s17, s13, 0xffff
 s_mov_b32 s18, 384
@@ -165,3 +167,9 @@ def test_all_lanes_at_one_address(lanes):
     got = lanes.execute(body, inputs, None, ("v200",), memory=memory.view(np.uint8))
     assert memory.tolist() == [1048, 0]
     assert sorted(got[0, 0, :48].tolist()) == list(range(1000, 1048))
+
+
+@pytest.mark.parametrize("text", ["global_atomic_add v200, v10, v11, s[12:13]", "flat_atomic_add v200, v[20:21], v11"])
+def test_a_result_without_sc0_is_an_error(lanes, text):
+    with pytest.raises(AssemblyError, match="operands where"):
+        lanes.execute(text, np.zeros((1, 2, 64)))
