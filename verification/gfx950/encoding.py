@@ -41,6 +41,8 @@ class Program:
     lanes: Any
     listing: Listing
     vgprs: int
+    accumulators: int
+    """Where the accumulation registers begin."""
 
 
 def encode(listing: Listing) -> Program:
@@ -53,7 +55,7 @@ def encode(listing: Listing) -> Program:
         except (OperandError, KeyError, IndexError, ValueError) as error:
             what = f"unknown {error}" if isinstance(error, KeyError) else str(error)
             raise AssemblyError(f"line {line.number}: {what} in {line.text!r}") from error
-    return Program(code, encoder.lane_rows(), listing, encoder.place_accumulators(code))
+    return Program(code, encoder.lane_rows(), listing, *encoder.place_accumulators(code))
 
 
 class _Encoder:
@@ -71,8 +73,8 @@ class _Encoder:
     def lane_rows(self) -> Any:
         return np.array(list(self._rows) or [(0,) * 64], dtype=np.int8)
 
-    def place_accumulators(self, code: Any) -> int:
-        """Put the accumulation registers right behind the others, and count them all."""
+    def place_accumulators(self, code: Any) -> tuple[int, int]:
+        """Put the accumulation registers right behind the others; the count of all, and of the others."""
         sides = [code["result"].reshape(-1), code["source"].reshape(-1)]
         used, accumulated = 1, 0
         for side in sides:
@@ -84,7 +86,7 @@ class _Encoder:
         for name in ("result", "source"):
             moved = (code[name]["where"] == operands.IN_VGPR) & (code[name]["reg"] >= operands.ACCUMULATORS)
             code[name]["reg"] = np.where(moved, code[name]["reg"] - operands.ACCUMULATORS + used, code[name]["reg"])
-        return used + max(accumulated, 0)
+        return used + max(accumulated, 0), used
 
     def encode(self, line: Line, out: Any) -> None:
         name, form = line.opcode, ""
@@ -199,7 +201,7 @@ class _Encoder:
             elif kind == "byte2":
                 out["source"][k]["select"] = 1 + chosen[0] + 2 * chosen[1]
             elif chosen[k]:
-                if kind not in ("f16", "u16", "i16"):
+                if kind not in ("f16", "bf16", "u16", "i16", "power16"):
                     if result in ("half16", "byte8") or "byte2" in row.written_sources:
                         continue
                     raise OperandError(f"op_sel of a source of type {kind}")
@@ -236,10 +238,11 @@ class _Encoder:
     def _form_mixed(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
         parsed = self._all(line, (*row.results, *row.sources))
         self._put(out["result"][0], parsed[0], "u32", register_only=True)
-        for k in range(3):
-            self._put(out["source"][k], parsed[1 + k], "mixed")
         out["op_sel"] = _packed_bits(rest.pop("op_sel", None), 0)
-        out["op_sel_hi"] = _packed_bits(rest.pop("op_sel_hi", None), 0)
+        out["op_sel_hi"] = halves = _packed_bits(rest.pop("op_sel_hi", None), 0)
+        for k in range(3):
+            half = parsed[1 + k].where == operands.CONSTANT and halves >> k & 1
+            self._put(out["source"][k], parsed[1 + k], "mixed16" if half else "mixed")
         self._output(row, rest, out)
 
     # ── DPP and SDWA ────────────────────────────────────────────────────────
