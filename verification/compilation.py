@@ -8,6 +8,7 @@ import torch
 
 from fused.boundary import Implementation
 from verification.gfx950 import executor
+from verification.gfx950.driver import LaunchRecord
 from verification.gfx950.resources import Resources, resources_of
 from verification.operator import Case, Operator, operators
 from verification.plan import builtin
@@ -17,15 +18,23 @@ ARCHITECTURES = ("gfx950", "gfx942")
 
 def compiled(names: tuple[str, ...] = ()) -> Iterator[tuple[str, Resources]]:
     """(implementation and configuration, resources) of each distinct program; names choose operators."""
+    for label, architecture, launch in launches(names):
+        yield label, resources_of(launch, architecture)
+
+
+def launches(
+    names: tuple[str, ...] = (), architectures: tuple[str, ...] = ARCHITECTURES
+) -> Iterator[tuple[str, str, LaunchRecord]]:
+    """(implementation and configuration, architecture, launch) of each distinct program; names choose operators."""
     for operator in operators().values():
         if names and operator.name not in names:
             continue
         for implementation in _fused(operator.name):
             for configuration in implementation.configurations or (None,):
                 label = f"{operator.name}: {implementation.name}{'+' + configuration if configuration else ''}"
-                for architecture in ARCHITECTURES:
-                    for found in _programs(operator, implementation, configuration, architecture):
-                        yield label, found
+                for architecture in architectures:
+                    for launch in _programs(operator, implementation, configuration, architecture):
+                        yield label, architecture, launch
 
 
 def _fused(operator: str) -> list[Implementation]:
@@ -34,15 +43,14 @@ def _fused(operator: str) -> list[Implementation]:
 
 def _programs(
     operator: Operator, implementation: Implementation, configuration: str | None, architecture: str
-) -> list[Resources]:
+) -> list[LaunchRecord]:
     """The distinct programs that the representative cases launch."""
-    seen: dict[str, Resources] = {}
+    seen: dict[str, LaunchRecord] = {}
     for case in representative(operator):
         with executor(architecture=architecture, execute=False) as session, torch.no_grad():
             _launch(operator, implementation, configuration, case)
         for launch in session.launches:
-            if launch.assembly not in seen:
-                seen[launch.assembly] = resources_of(launch, architecture)
+            seen.setdefault(launch.assembly, launch)
     return list(seen.values())
 
 
