@@ -138,7 +138,6 @@ for _kind, _x in LETTER.items():
         f"v_add_{_kind}": (_x, 2 * _x, plus),
         f"v_mul_{_kind}": (_x, 2 * _x, times),
         f"v_fma_{_kind}": (_x, 3 * _x, fused),
-        f"v_fmac_{_kind}": (_x, f"{_x}{_x}*{_x}", fused),
         f"v_min_{_kind}": (_x, 2 * _x, smaller),
         f"v_max_{_kind}": (_x, 2 * _x, larger),
         f"v_floor_{_kind}": (_x, _x, integral(math.floor)),
@@ -148,6 +147,8 @@ for _kind, _x in LETTER.items():
         f"v_fract_{_kind}": (_x, _x, fraction(_x)),
         f"v_frexp_mant_{_kind}": (_x, _x, mantissa),
     }
+    if _kind != "f16":
+        FORMULAS[f"v_fmac_{_kind}"] = (_x, f"{_x}{_x}*{_x}", fused)
     if _kind != "f64":
         FORMULAS |= {
             f"v_sub_{_kind}": (_x, 2 * _x, lambda a, b: plus(a, -b)),

@@ -104,7 +104,7 @@ PLAIN = {
     f"v_mfma_f32_{rows}x{rows}x{size}{suffix}": (rows, size, kind)
     for suffix, kind, shapes in (
         ("_f32", "f32", ((32, 2), (16, 4))), ("_f16", "f16", ((32, 8), (16, 16), (32, 16), (16, 32))),
-        ("_bf16", "bf16", ((32, 16), (16, 32), (32, 8), (16, 16))), ("_bf16_1k", "bf16", ((32, 8), (16, 16))),
+        ("_bf16", "bf16", ((32, 16), (16, 32), (32, 8), (16, 16))),
     )
     for rows, size in shapes
 }  # fmt: skip
@@ -114,7 +114,7 @@ FORMATS = {"fp8": 0, "bf8": 1, "fp4": 4}
 WIDE = [(32, 64), (16, 128)]
 
 
-TINY = [(1, "f32", "f32"), (4, "f16", "f16"), (4, "bf16_1k", "bf16")]
+TINY = [(1, "f32", "f32"), (4, "f16", "f16"), (4, "bf16", "bf16")]
 OPCODES = {
     *PLAIN,
     *(f"v_mfma_f32_{rows}x{rows}x{size}_{a}_{b}" for rows, size, a, b in BYTES),

@@ -32,6 +32,8 @@ class Program:
     lanes: Any
     listing: Listing
     vgprs: int
+    accumulators: int
+    """Where the accumulation registers begin."""
 
 
 def encode(listing: Listing) -> Program:
@@ -44,8 +46,7 @@ def encode(listing: Listing) -> Program:
         except (OperandError, KeyError, IndexError, ValueError) as error:
             what = f"unknown {error}" if isinstance(error, KeyError) else str(error)
             raise AssemblyError(f"line {line.number}: {what} in {line.text!r}") from error
-    vgprs = _place_accumulators(code)
-    return Program(code, kernel.lane_rows(), listing, vgprs)
+    return Program(code, kernel.lane_rows(), listing, *_place_accumulators(code))
 
 
 def _encode(kernel: Kernel, line: Line, out: Any) -> None:
@@ -83,8 +84,8 @@ def _handler(entry: Entry) -> int:
     return handler_numbers()[f"{row.name}.clamp"]
 
 
-def _place_accumulators(code: Any) -> int:
-    """Put the accumulation registers right behind the others, and count them all."""
+def _place_accumulators(code: Any) -> tuple[int, int]:
+    """Put the accumulation registers right behind the others; the count of all, and of the others."""
     sides = [code["result"].reshape(-1), code["source"].reshape(-1)]
     used, accumulated = 1, 0
     for side in sides:
@@ -96,4 +97,4 @@ def _place_accumulators(code: Any) -> int:
     for name in ("result", "source"):
         moved = (code[name]["where"] == operands.IN_VGPR) & (code[name]["reg"] >= operands.ACCUMULATORS)
         code[name]["reg"] = np.where(moved, code[name]["reg"] - operands.ACCUMULATORS + used, code[name]["reg"])
-    return used + max(accumulated, 0)
+    return used + max(accumulated, 0), used

@@ -18,7 +18,7 @@ REGISTERS = {FP8: 8, BF8: 8, FP4: 4}
 
 SHAPES = {
     "f32": (F32, ((32, 2), (16, 4))), "f16": (F16, ((32, 8), (16, 16), (32, 16), (16, 32))),
-    "bf16": (BF16, ((32, 16), (16, 32), (32, 8), (16, 16))), "bf16_1k": (BF16, ((32, 8), (16, 16))),
+    "bf16": (BF16, ((32, 16), (16, 32), (32, 8), (16, 16))),
 }  # fmt: skip
 BITS = {F32: 32, F16: 16, BF16: 16, I8: 8, FP8: 8, BF8: 8}
 
@@ -57,7 +57,7 @@ WIDE = [_wide(rows, size, scaled) for rows, size in ((32, 64), (16, 128)) for sc
 TINY = [
     Row(f"v_mfma_f32_4x4x{k}_16b_{suffix}", "matrix", ("v128",), (f"v{32 * k * BITS[kind] // 32}",) * 2 + ("c128",),
         "matrix_multiply_4x4", "matrix", (4, k, kind, kind, 0, 0, 0))
-    for k, suffix, kind in ((1, "f32", F32), (4, "f16", F16), (4, "bf16_1k", BF16))
+    for k, suffix, kind in ((1, "f32", F32), (4, "f16", F16), (4, "bf16", BF16))
 ]  # fmt: skip
 
 TABLE = tuple(FLOATING + BYTES + INTEGER + WIDE + TINY)
