@@ -12,7 +12,7 @@ from verification.gfx950 import cross, operands
 from verification.gfx950.assembly import AssemblyError, Line, Listing
 from verification.gfx950.build import handler_numbers
 from verification.gfx950.instructions import instructions
-from verification.gfx950.instructions.matrix import FORMATS, REGISTERS
+from verification.gfx950.instructions.matrix import F32, FORMATS, wide_registers
 from verification.gfx950.instructions.rows import Row
 from verification.gfx950.instructions.types import kind_of
 from verification.gfx950.operands import Operand, OperandError
@@ -130,7 +130,7 @@ class _Encoder:
             return
         if operand.where != operands.NOTHING and operand.words != kind.words:
             raise OperandError(f"{operand.words} registers where {kind_name} takes {kind.words}")
-        if operand.where == operands.IN_SGPR and kind_name[0] in "vc":
+        if operand.where == operands.IN_SGPR and kind_name[0] in "vcd":
             raise OperandError(f"a scalar register where {kind_name} is expected")
         if operand.where == operands.IN_VGPR and kind_name in ("s32", "s64", "mask", "maskx"):
             raise OperandError(f"a vector register where {kind_name} is expected")
@@ -434,26 +434,38 @@ class _Encoder:
 
     # ── matrix ──────────────────────────────────────────────────────────────
 
-    def _form_matrix(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
-        parsed = self._all(line, (*row.results, *row.sources))
-        self._put(out["result"][0], parsed[0], row.results[0], register_only=True)
-        for k, kind in enumerate(row.sources):
+    def _matrix(self, kinds: tuple[str, ...], line: Line, out: Any) -> None:
+        parsed = self._all(line, kinds)
+        self._put(out["result"][0], parsed[0], kinds[0], register_only=True)
+        for k, kind in enumerate(kinds[1:]):
             self._put(out["source"][k], parsed[1 + k], kind)
+
+    def _form_matrix(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
+        self._matrix((*row.results, *row.sources), line, out)
+        cbsz, abid, blgp = (int(rest.pop(name, "0"), 0) for name in ("cbsz", "abid", "blgp"))
+        if 1 << cbsz > row.extra[7] or abid >= 1 << cbsz or blgp > 7:
+            raise OperandError(f"cbsz:{cbsz} abid:{abid} blgp:{blgp} with {row.extra[7]} blocks")
+        out["immediate"] = cbsz | abid << 4 | blgp << 8
+        out["flush"] = self.flush and row.extra[2] == F32
+
+    def _form_matrix_doubles(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
+        self._matrix((*row.results, *row.sources), line, out)
+        out["packed_neg_lo"] = _packed_bits(rest.pop("neg", None), 0)
+
+    def _form_matrix_sparse(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
+        self._matrix((*row.results, *row.sources), line, out)
+        cbsz, abid = (int(rest.pop(name, "0"), 0) for name in ("cbsz", "abid"))
+        out["immediate"] = cbsz | abid << 4
 
     def _form_matrix_wide(self, row: Row, line: Line, rest: dict[str, str], out: Any) -> None:
         formats = []
         for name in ("cbsz", "blgp"):
             code = int(rest.pop(name, "0"), 0)
             if code not in FORMATS:
-                raise OperandError(f"{name}:{code} (a 6-bit format) is not modelled")
+                raise OperandError(f"{name}:{code} is no format")
             formats.append(FORMATS[code])
         out["extra"][2], out["extra"][3] = formats
-        registers = [f"v{32 * REGISTERS[one]}" for one in formats]
-        kinds = (row.results[0], *registers, *row.sources[2:])
-        parsed = self._all(line, kinds)
-        self._put(out["result"][0], parsed[0], kinds[0], register_only=True)
-        for k, kind in enumerate(kinds[1:]):
-            self._put(out["source"][k], parsed[1 + k], kind)
+        self._matrix((row.results[0], *map(wide_registers, formats), *row.sources[2:]), line, out)
         if row.extra[6]:
             out["op_sel"] = _packed_bits(rest.pop("op_sel", None), 0)
             out["op_sel_hi"] = _packed_bits(rest.pop("op_sel_hi", None), 0)
