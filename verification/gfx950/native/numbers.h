@@ -11,12 +11,13 @@ static inline f32 flushed(f32 x)
 }
 
 /* ── fp16 and bf16 ─────────────────────────────────────────────────────── */
-/* Without branches, so that loops over lanes vectorise; a signalling NaN comes out quiet. */
+/* Without branches, so that loops over lanes vectorise. A NaN keeps its bits: minimum and maximum tell
+   a signalling one, arithmetic makes it quiet. */
 static inline f32 from_f16(u16 x)
 {
     u32 sign = (u32)(x & 0x8000) << 16, magnitude = x & 0x7FFF;
     u32 normal = (magnitude << 13) + 0x38000000u, tiny = as_u32((f32)(i32)magnitude * 0x1p-24f);
-    u32 special = 0x7F800000u | (magnitude & 0x3FF) << 13 | (magnitude > 0x7C00 ? 0x400000u : 0);
+    u32 special = 0x7F800000u | (magnitude & 0x3FF) << 13;
     return as_f32(sign | (magnitude >= 0x7C00 ? special : magnitude < 0x400 ? tiny : normal));
 }
 static inline u16 to_f16(f32 x)
