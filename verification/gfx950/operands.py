@@ -92,4 +92,4 @@ def constant_bits(operand: Operand, spelt: str, words: int) -> int:
     value = operand.value
     if spelt == "f64" and not -16 <= value <= 64:
         return (value & 0xFFFFFFFF) << 32
-    return value & (0xFFFFFFFFFFFFFFFF if words == 2 else 0xFFFFFFFF)
+    return value & (0xFFFFFFFFFFFFFFFF if words >= 2 else 0xFFFFFFFF)

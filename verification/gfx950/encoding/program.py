@@ -34,6 +34,14 @@ class Program:
     vgprs: int
     accumulators: int
     """Where the accumulation registers begin."""
+    _known: tuple[Any, Any, int, int] = (None, None, 0, 0)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where code and lane tables are in memory; asking numpy costs as much as a short launch."""
+        if self._known[0] is not self.code or self._known[1] is not self.lanes:
+            self._known = (self.code, self.lanes, self.code.ctypes.data, self.lanes.ctypes.data)
+        return self._known[2:]
 
 
 def encode(listing: Listing) -> Program:

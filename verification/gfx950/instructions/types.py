@@ -44,7 +44,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(name: str) -> Kind:
-    """A type by name; `v128` and `c512` are that many bits of registers, c with constants allowed."""
+    """A type by name; `v128`, `c512` and `d256` are that many bits of registers, c and d with constants (d: fp64)."""
     if name in KINDS:
         return KINDS[name]
-    return Kind(int(name[1:]) // 32, "u32")
+    return Kind(int(name[1:]) // 32, "u32", constant="f64" if name[0] == "d" else "u32")
