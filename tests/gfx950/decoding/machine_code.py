@@ -196,7 +196,7 @@ class _Reader:
 
     def constant(self, name: str, number: int, form: str, bits: int) -> int:
         """The bits that are read: a float is as wide as its operand, fp32 for integers of 16 bits."""
-        wide = bits == 64 and "PK" not in form
+        wide = (bits == 64 or form.endswith("F64")) and "PK" not in form
         if number == LITERAL:
             value = self.raw("literal") << (32 if form.endswith("F64") else 0)
         elif number <= 208:
@@ -247,6 +247,8 @@ class _Reader:
         found: dict[str, int | str] = {
             name: self.raw(name) for name in ("sc0", "sc1", "nt", "glc", "offen", "idxen", "lds", "gds", "cbsz", "blgp")
         }
+        if "f8f6f4" not in self.name:  # whose first half says with this field that scales follow
+            found["abid"] = self.raw("abid")
         if not self.matrix:
             found["clamp"] = self.raw("clmp")  # the same bit is acc_cd there
         if "bitop3" in self.name:

@@ -31,7 +31,7 @@ STRICTER = {
     r"modifier (mul|div) of \w+ is not known": "output modifiers of results that are no floats",
     r"op_sel of a source of type [iu]32": "a half of a whole register",
     r"op_sel of a result that is no half": "a half of a whole register",
-    r"(cbsz|blgp):[23] \(a 6-bit format\) is not modelled": "the 6-bit formats",
+    r"cbsz:\d abid:\d blgp:\d with \d+ blocks": "a broadcast of a block that there is not",
     r"a sign modifier on a source of type b?f16s?": "signs of sources that are computed with as bits",
     r"modifier neg_(lo|hi) of \w+ is not known": "signs of the halves of a dot product",
 }

@@ -22,8 +22,19 @@ SLOTS = {
 }  # fmt: skip
 """Where an encoded memory instruction keeps its operands, as the assembly orders them: d, or a source."""
 
-COMPUTING = ("plain", "function", "packed", "mixed", "matrix", "matrix_wide", "result", "source")
-LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
+COMPUTING = (
+    "plain",
+    "function",
+    "packed",
+    "mixed",
+    "matrix",
+    "matrix_doubles",
+    "matrix_sparse",
+    "matrix_wide",
+    "result",
+    "source",
+)
+LISTS = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi", "neg")
 DOTS = ("v_dot2_f32_f16", "v_dot2_f32_bf16")
 ALIGNMENT = re.compile(r"\t\.p2align\t(\d+)(?:, , (\d+))?")
 
@@ -134,6 +145,8 @@ def _modifiers(row: Row, line: Line) -> dict[str, int | str]:
     if row.form in ("packed", "mixed") or row.name in DOTS:
         every = (1 << len(row.sources)) - 1
         found.setdefault("op_sel_hi", 0 if row.form == "mixed" else every)
+    if row.form == "matrix_doubles" and "neg" in found:
+        found["blgp"] = found.pop("neg")  # the encoding has the signs in the field that turns lanes elsewhere
     if row.form == "matrix_wide":
         found |= {name: found[name] & 3 for name in LISTS if name in found}
     kept = ("row_mask", "bank_mask")

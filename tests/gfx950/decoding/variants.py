@@ -46,10 +46,13 @@ class Turns:
         return choices[self.count % len(choices)]
 
 
+MATRIX = ("matrix", "matrix_doubles", "matrix_sparse")
+
+
 def lines(row: Row) -> list[str]:
     """Every line once; what the assembler refuses among them is no instruction."""
     form = row.form
-    if form in ("plain", "function", "packed", "mixed", "matrix"):
+    if form in ("plain", "function", "packed", "mixed", *MATRIX):
         found = _computing(row)
     elif form == "matrix_wide":
         found = _small_formats(row)
@@ -89,8 +92,8 @@ def _computing(row: Row) -> list[str]:
     found = [_line("", first + plain)]
     for k, choices in enumerate(alternatives):
         found += [_line("", [*first, *plain[:k], one, *plain[k + 1 :]]) for one in choices[1:]]
-    if row.form == "matrix":
-        return found + _accumulating(results, sources)
+    if row.form in MATRIX:
+        return found + _accumulating(results, sources) + _broadcast(row, first + plain)
     if row.form in ("packed", "mixed") or "v_dot2_f32" in row.name:
         return found + _packed(row, first, plain)
     if scalar or row.form == "function" or "accvgpr" in row.name:
@@ -123,11 +126,11 @@ def _alternatives(kind: str, k: int, scalar: bool, row: Row) -> list[str]:
         return [scalars, "m0", "5"]
     if kind in ("k16", "k16u"):
         return ["0x7b", "0x8000" if kind == "k16" else "0xffff"]
-    if kind == "v32":
+    if kind == "v32" and row.form not in MATRIX:
         return [vector]
-    if kind[1:].isdigit() and kind[0] in "vc" and row.form == "matrix":
+    if kind[1:].isdigit() and kind[0] in "vcd" and row.form in MATRIX:
         low = 32 * (k + 1)
-        return [register(file, low, words) for file in "va"] + (["0", "1.0", "-16"] if kind[0] == "c" else [])
+        return [register(file, low, words) for file in "va"] + (["0", "1.0", "-16"] if kind[0] in "cd" else [])
     turn = "0.15915494309189532" if words == 2 and row.form != "packed" else "0.15915494"
     named = ["vcc", "exec", "flat_scratch"] if words == 2 else ["vcc_lo", "exec_hi", "m0"]
     found = [scalars] if scalar else [vector, scalars]
@@ -144,6 +147,14 @@ def _accumulating(results: tuple[str, ...], sources: tuple[str, ...]) -> list[st
         result = _vector(0, results[0], c)
         found.append(_line("", [result, _vector(64, sources[0], a), _vector(80, sources[1], b), result]))
     return found
+
+
+def _broadcast(row: Row, operands: list[str]) -> list[str]:
+    """Which block of A serves how many, and how the lanes of B are turned; the signs of fp64 stand in their place."""
+    if row.form == "matrix_doubles":
+        return [_line("", operands, f"neg:{_list(bits, 3)}") for bits in range(8)]
+    choices = product((0, 1, 2, 3), (0, 1, 3), (0,) if row.form == "matrix_sparse" else (0, 1, 7))
+    return [_line("", operands, f"cbsz:{a} abid:{b} blgp:{c}") for a, b, c in choices]
 
 
 def _packed(row: Row, first: list[str], plain: list[str]) -> list[str]:

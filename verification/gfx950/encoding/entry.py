@@ -101,7 +101,8 @@ class Entry:
 
 
 def _constant(operand: Operand, kind_name: str, kind: Kind) -> int:
-    value = operands.constant_bits(operand, kind.constant, kind.words)
+    words = 1 if kind_name[0] == "c" else kind.words  # of a whole matrix of fp32 or integers, each element
+    value = operands.constant_bits(operand, kind.constant, words)
     if kind_name == "k16":  # printed as 16 bits, read as signed
         value = ((value & 0xFFFF) ^ 0x8000) - 0x8000 & 0xFFFFFFFF
     if operand.modifiers & operands.ABS:
