@@ -196,7 +196,7 @@ class _Reader:
 
     def constant(self, name: str, number: int, form: str, bits: int) -> int:
         """The bits that are read: a float is as wide as its operand, fp32 for integers of 16 bits."""
-        wide = (bits == 64 or form.endswith("F64")) and "PK" not in form
+        wide = form.endswith("F64") or (bits == 64 and "PK" not in form)
         if number == LITERAL:
             value = self.raw("literal") << (32 if form.endswith("F64") else 0)
         elif number <= 208:
