@@ -18,16 +18,17 @@ STORED = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2, "bf16": torch.
 
 @triton.jit
 def scaled_dot_kernel(
-    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, K,
-    M: tl.constexpr, N: tl.constexpr, TILE_K: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
+    a_ptr, a_scale_ptr, b_ptr, b_scale_ptr, c_ptr, N, K,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, A: tl.constexpr, B: tl.constexpr,
     A_SCALED: tl.constexpr, B_SCALED: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """C = A B with a power of two for every 32 along K; e2m1 lies two a byte, the lower bits first."""
+    """One tile of C = A B with a power of two for every 32 along K; e2m1 lies two a byte, the lower bits first."""
     A_PACK: tl.constexpr = 2 if A == "e2m1" else 1
     B_PACK: tl.constexpr = 2 if B == "e2m1" else 1
-    row, column = tl.arange(0, M), tl.arange(0, N)
+    row = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
+    column = tl.program_id(1) * TILE_N + tl.arange(0, TILE_N)
     a_step, b_step, group = tl.arange(0, TILE_K // A_PACK), tl.arange(0, TILE_K // B_PACK), tl.arange(0, TILE_K // 32)
-    total = tl.zeros((M, N), dtype=tl.float32)
+    total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
     for k in tl.range(0, K, TILE_K, num_stages=STAGES):
         a = tl.load(a_ptr + row[:, None] * (K // A_PACK) + k // A_PACK + a_step[None, :])
         b = tl.load(b_ptr + (k // B_PACK + b_step[:, None]) * N + column[None, :])
@@ -62,10 +63,17 @@ def _scaled(elements: Tensor, scales: Tensor, form: str) -> Tensor:
 
 
 def _program(
-    forms: tuple[str, str], shape: tuple[int, int, int], tile_k: int, warps: int, stages: int = 2, nonkdim: int = 0
+    forms: tuple[str, str],
+    shape: tuple[int, int, int],
+    tile_k: int,
+    warps: int,
+    stages: int = 2,
+    nonkdim: int = 0,
+    grid: tuple[int, int] = (1, 1),
 ) -> Program:
-    """`nonkdim` asks AMD's backend for the matrix instruction of that size."""
-    (left, right), (m, n, k) = forms, shape
+    """`shape`: a tile, and K; `nonkdim` asks AMD's backend for the matrix instruction of that size."""
+    (left, right), (tile_m, tile_n, k) = forms, shape
+    m, n = tile_m * grid[0], tile_n * grid[1]
     name = f"scaled_dots/{left}-{right}/{m}x{n}x{k}/step{tile_k}/warps{warps}/stages{stages}" + (
         f"/nonkdim{nonkdim}" if nonkdim else ""
     )
@@ -82,8 +90,8 @@ def _program(
         a, b = inputs["a"], inputs["b"]
         c = torch.empty((m, n), dtype=torch.float32, device=a.device)
         options = {"matrix_instr_nonkdim": nonkdim} if nonkdim and torch.version.cuda is None else {}
-        scaled_dot_kernel[(1,)](
-            a, inputs["a_scale"], b, inputs["b_scale"], c, k, M=m, N=n, TILE_K=tile_k, A=left, B=right,
+        scaled_dot_kernel[grid](
+            a, inputs["a_scale"], b, inputs["b_scale"], c, n, k, TILE_M=tile_m, TILE_N=tile_n, TILE_K=tile_k, A=left, B=right,
             A_SCALED=left not in ("bf16", "fp16"), B_SCALED=right not in ("bf16", "fp16"), STAGES=stages,
             num_warps=warps, **options,
         )  # fmt: skip
@@ -104,6 +112,8 @@ PROGRAMS = (
     _program(("e4m3", "e5m2"), (64, 64, 256), 128, 4),
     _program(("e2m1", "e2m1"), (32, 32, 128), 128, 4),
     _program(("e2m1", "e2m1"), (128, 64, 512), 256, 8, 3),
+    _program(("e4m3", "e4m3"), (64, 128, 512), 128, 8, grid=(4, 2)),
+    _program(("e2m1", "e2m1"), (128, 64, 512), 256, 8, 3, grid=(2, 4)),
     _program(("e2m1", "e2m1"), (16, 16, 256), 128, 1),
     _program(("e4m3", "e4m3"), (64, 64, 256), 128, 4, nonkdim=16),
     _program(("e2m1", "e2m1"), (64, 32, 512), 128, 4, nonkdim=16),

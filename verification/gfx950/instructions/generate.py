@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from verification.gfx950.instructions.rows import Row
 from verification.gfx950.instructions.types import KINDS
 
@@ -75,7 +77,7 @@ def _scalar(row: Row, code: str) -> str:
 
 
 def _vector(row: Row, code: str) -> str:
-    head = ["    u32 model = w->group->launch->transcendental; (void)model;"] if "model" in code else []
+    head: list[str] = []
     load: list[str] = []
     written = 0
     for name, source in zip(NAMES, row.sources, strict=False):
@@ -105,8 +107,18 @@ def _vector(row: Row, code: str) -> str:
             tail.append(f"    result{64 if wide else 32}(w, i, {name.upper()}_);")
     # A mask is written first: the result's register may be where it is read from, never the reverse.
     tail.sort(key=lambda line: "result_mask" not in line)
-    loop = ["    for (int l = 0; l < LANES; l++) {", *load, f"        {code};", *stores, "    }"]
-    return "\n".join(head + loop + tail)
+    loops = [
+        f"    {when}for (int l = 0; l < LANES; l++) {{\n{body}\n    }}"
+        for when, body in _by_model("\n".join([*load, f"        {code};", *stores]))
+    ]
+    return "\n".join(head + loops + tail)
+
+
+def _by_model(body: str) -> list[tuple[str, str]]:
+    """A loop for each model of the transcendental units: a constant inside, so that the loop becomes vector code."""
+    if "model" not in body:
+        return [("", body)]
+    return [(f"if (w->group->launch->transcendental == {one}) ", re.sub(r"\bmodel\b", one, body)) for one in "01"]
 
 
 def _fetch(name: str, kind_name: str, implied: bool, position: int) -> list[str]:

@@ -92,12 +92,12 @@ static void broadcast_b(Items *b, int count, u32 blgp)
 /* One E8M0 byte for 32 consecutive k: lane rows·b + r of the scales is for block b of row r. */
 static void apply_scales(Items *x, const u32 *scales, u32 byte, int rows, int size, int split)
 {
-    f64 scale[LANES];
+    f64 scale[LANES], own[LANES];
     for (int l = 0; l < LANES; l++) scale[l] = e8m0(scales[l] >> 8 * byte & 255);
     int halves = split ? 2 : 1, each = MOST_ITEMS / halves;
     for (int half = 0; half < halves; half++) {
-        f64 own[LANES];
-        for (int l = 0; l < LANES; l++) own[l] = scale[(l / rows * each / 32 + half * size / 64) * rows + l % rows];
+        for (int g = 0; g < LANES / rows; g++)
+            memcpy(own + g * rows, scale + (g * each + half * size / 2) / 32 * rows, rows * sizeof *own);
         for (int j = half * each; j < (half + 1) * each; j++)
             for (int l = 0; l < LANES; l++) x->item[j][l] *= own[l];
     }

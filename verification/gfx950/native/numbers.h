@@ -117,27 +117,36 @@ static inline u32 to_small(f64 x, Small f, int stochastic, u32 noise, int satura
 }
 
 /* 2^(exponent field of an fp32 scale - 127). */
-static inline f64 scale_of(u32 bits) { return ldexp(1.0, (int)(bits >> 23 & 0xFF) - 127); }
-static inline f64 e8m0(u32 byte) { return byte == 255 ? NAN : ldexp(1.0, (int)byte - 127); }
+static inline f64 scale_of(u32 bits) { return as_f64((u64)((bits >> 23 & 0xFF) + 896) << 52); }
+static inline f64 e8m0(u32 byte) { return byte == 255 ? NAN : as_f64((u64)(byte + 896) << 52); }
 
 /* ── minimum, maximum, median ──────────────────────────────────────────── */
-static inline int signalling(f32 x) { return is_nan(x) && !(as_u32(x) >> 22 & 1); }
-static inline int signalling64(f64 x) { return x != x && !(as_u64(x) >> 51 & 1); }
+static inline int signalling(f32 x) { return is_nan(x) & !(as_u32(x) >> 22 & 1); }
+static inline int signalling64(f64 x) { return (x != x) & !(as_u64(x) >> 51 & 1); }
 static inline f32 quiet(f32 x) { return as_f32(as_u32(x) | 1u << 22); }
 static inline f64 quiet64(f64 x) { return as_f64(as_u64(x) | 1ull << 51); }
-/* In IEEE mode, which every kernel declares, a signalling NaN comes out quiet; a quiet one gives way. */
-static inline f32 max_f32(f32 a, f32 b)
+/* In IEEE mode, which every kernel declares, a signalling NaN comes out quiet; a quiet one gives way.
+   The chosen one of two numbers, or what NaN makes of them, without branches. */
+static inline f32 chosen_f32(int first, f32 a, f32 b)
 {
-    f32 m = (a > b || (a == b && !(as_u32(a) >> 31))) ? a : b;
-    return signalling(a) ? quiet(a) : signalling(b) ? quiet(b) : is_nan(a) ? b : is_nan(b) ? a : m;
+    f32 x = first ? a : b;
+    x = is_nan(b) ? a : x;
+    x = is_nan(a) ? b : x;
+    x = signalling(b) ? quiet(b) : x;
+    return signalling(a) ? quiet(a) : x;
 }
-static inline f32 min_f32(f32 a, f32 b)
+static inline f64 chosen_f64(int first, f64 a, f64 b)
 {
-    f32 m = (a < b || (a == b && (as_u32(a) >> 31))) ? a : b;
-    return signalling(a) ? quiet(a) : signalling(b) ? quiet(b) : is_nan(a) ? b : is_nan(b) ? a : m;
+    f64 x = first ? a : b;
+    x = b != b ? a : x;
+    x = a != a ? b : x;
+    x = signalling64(b) ? quiet64(b) : x;
+    return signalling64(a) ? quiet64(a) : x;
 }
-static inline f64 max_f64(f64 a, f64 b) { return signalling64(a) ? quiet64(a) : signalling64(b) ? quiet64(b) : a != a ? b : b != b ? a : (a > b || (a == b && !signbit(a))) ? a : b; }
-static inline f64 min_f64(f64 a, f64 b) { return signalling64(a) ? quiet64(a) : signalling64(b) ? quiet64(b) : a != a ? b : b != b ? a : (a < b || (a == b && signbit(a))) ? a : b; }
+static inline f32 max_f32(f32 a, f32 b) { return chosen_f32((a > b) | ((a == b) & !(as_u32(a) >> 31)), a, b); }
+static inline f32 min_f32(f32 a, f32 b) { return chosen_f32((a < b) | ((a == b) & (as_u32(a) >> 31)), a, b); }
+static inline f64 max_f64(f64 a, f64 b) { return chosen_f64((a > b) | ((a == b) & !(as_u64(a) >> 63)), a, b); }
+static inline f64 min_f64(f64 a, f64 b) { return chosen_f64((a < b) | ((a == b) & (int)(as_u64(a) >> 63)), a, b); }
 static inline f32 maximum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : max_f32(a, b); }
 static inline f32 minimum_f32(f32 a, f32 b) { return is_nan(a) ? a + a : is_nan(b) ? b + b : min_f32(a, b); }
 static inline f32 median_f32(f32 a, f32 b, f32 c)
@@ -240,17 +249,18 @@ static inline f32 unit_result(f64 exact, u32 model)
     }
     return y;
 }
-/* 2^x and log2 in double by polynomials that vectorise; below 1e-15 relative. */
+/* 2^x in double by a polynomial; below 1e-15 relative. Adding 1.5·2^52 rounds to the nearest whole
+   number and leaves it in the last bits. */
 static inline f64 exp2_of(f32 x)
 {
-    f64 bounded = x < -160 ? -160 : x > 140 ? 140 : x;
-    f64 whole = nearbyint(bounded), r = (bounded - whole) * 0.6931471805599453;
+    f64 bounded = x < -160 ? -160 : x > 140 ? 140 : x, shifted = bounded + 0x1.8p52;
+    f64 r = (bounded - (shifted - 0x1.8p52)) * 0.6931471805599453;
     f64 p = 1.0 / 6227020800.0;
     p = p * r + 1.0 / 479001600.0; p = p * r + 1.0 / 39916800.0; p = p * r + 1.0 / 3628800.0;
     p = p * r + 1.0 / 362880.0; p = p * r + 1.0 / 40320.0; p = p * r + 1.0 / 5040.0; p = p * r + 1.0 / 720.0;
     p = p * r + 1.0 / 120.0; p = p * r + 1.0 / 24.0; p = p * r + 1.0 / 6.0; p = p * r + 0.5; p = p * r + 1.0;
     p = p * r + 1.0;
-    f64 scaled = p * as_f64((u64)((i64)whole + 1023) << 52);
+    f64 scaled = p * as_f64((as_u64(shifted) + 1023) << 52);
     return x != x ? (f64)x : scaled;
 }
 static inline f32 exp_unit(f32 x, u32 model) { f32 y = flushed(x); return unit_result(exp2_of(y), model); }
