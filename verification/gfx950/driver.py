@@ -43,9 +43,11 @@ class LaunchRecord:
     waves: int
     metadata: Any
     assembly: str
-    ttgir: str
-    folder: Path
+    ttgir: str = ""
+    folder: Path | None = None
     """Where Triton keeps what it compiled, the binary too."""
+    source: Any = None
+    """What Triton compiled: names, kinds, constants and attributes of the arguments."""
     outcome: Outcome | None = None
     seconds: float = 0.0
     """Time inside the machine, without Triton's host code."""
@@ -204,6 +206,7 @@ class Launcher:
 
     def __init__(self, package: str, source: Any, metadata: Any) -> None:
         self.package = package
+        self.source = source
         self.metadata = metadata
         self.signature = dict(source.signature)
         self.names = list(source.fn.arg_names) if hasattr(source, "fn") else list(map(str, self.signature))
@@ -236,22 +239,28 @@ class Launcher:
             enter(launch_metadata)
         record = LaunchRecord(
             self.metadata.name, grid, self.metadata.num_warps, self.metadata, self.assembly, self._text("ttgir"),
-            self.folder,
+            self.folder, self.source,
         )  # fmt: skip
-        session.launches.append(record)
-        if all(grid) and session.execute:
-            program = program_of(self.assembly)
-            flat = _flatten(self.names, list(self.signature.values()), arguments)
-            launch = Grid(program, grid, self.metadata.num_warps, self.metadata.shared,
-                          _kernarg(program, flat, grid, self.metadata.num_warps * 64), _reaches(flat),
-                          any(_may_point(value) for _, _, value in flat))  # fmt: skip
-            if session.observe:
-                session.observe(launch)
-            began = time.perf_counter()
-            record.outcome = run(launch, session.models)
-            record.seconds = time.perf_counter() - began
+        perform(session, record, self.names, list(self.signature.values()), arguments)
         if leave is not None:
             leave(launch_metadata)
+
+
+def perform(session: Session, record: LaunchRecord, names: list[str], kinds: list[Any], values: list[Any]) -> None:
+    """Note a launch, and run it where there is a grid and the session executes; raises as `executor` does."""
+    session.launches.append(record)
+    if not (all(record.grid) and session.execute):
+        return
+    program = program_of(record.assembly)
+    flat = _flatten(names, kinds, values)
+    launch = Grid(program, record.grid, record.waves, record.metadata.shared,
+                  _kernarg(program, flat, record.grid, record.waves * 64), _reaches(flat),
+                  any(_may_point(value) for _, _, value in flat))  # fmt: skip
+    if session.observe:
+        session.observe(launch)
+    began = time.perf_counter()
+    record.outcome = run(launch, session.models)
+    record.seconds = time.perf_counter() - began
 
 
 Flat = list[tuple[str, str, Any]]
