@@ -20,9 +20,10 @@ from torch import Tensor
 
 from fused.boundary import Implementation, implementations_in
 from verification import tuning
+from verification.comparison import Observed
 from verification.guards import AllocationGuard
 from verification.operator import Operator, implementations
-from verification.transport import Blob, write_results
+from verification.transport import DTYPE_NAMES, Blob, write_results
 from verification.worker import named
 
 OBSERVER = "PARITY_CHILD_OBSERVER"
@@ -180,6 +181,16 @@ def run_of(operator: Operator, implementation: Implementation, configuration: st
     """A run in this process, on the CPU: for implementations of this project."""
     first = implementations()[operator.payload_of, implementation.name] if operator.payload_of else None
     return Run(implementation, list(operator.weights), configuration, "cpu", first)
+
+
+def observe(run: Run, operator: Operator, arguments: dict[str, Any]) -> Observed:
+    """One direct call in this process on these very arguments, as a comparison sees it."""
+    results = run.direct(arguments)
+    touched = {name: arguments[name] for name in operator.in_place if isinstance(arguments.get(name), Tensor)}
+    return Observed(
+        results, ["cpu"] * len(results), [DTYPE_NAMES[x.dtype] for x in results], touched,
+        damages=[damage for guard in run.guards for damage in guard.damages()],
+    )  # fmt: skip
 
 
 def _names(function: Any, argument: str) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from verification.budget import Golden, derive
 from verification.comparison import Observed, compare
-from verification.execution import run_of
+from verification.execution import observe, run_of
 from verification.gfx950 import Models, executor
 from verification.gfx950.build import handler_numbers
 from verification.gfx950.encoding import Program
@@ -22,7 +22,6 @@ from verification.gfx950.instructions import instructions
 from verification.gfx950.machine import ExecutionError
 from verification.gfx950.operands import CONSTANT, IN_VGPR
 from verification.operator import Arguments, Operator, find_operator, implementations, parse_case
-from verification.transport import DTYPE_NAMES
 
 CASES = {
     "rms_norm": "rms_norm/rows=3,hidden=1000/bf16/normal/0",
@@ -96,16 +95,13 @@ class _Run:
             return "noticed", findings[0].check
         return ("equal" if _same(observed, clean) else "within"), ""
 
-    def _execute(self, models: Models, observe: Any) -> tuple[Observed, Any]:
+    def _execute(self, models: Models, before: Any) -> tuple[Observed, Any]:
         arguments = _cloned(self.arguments)
         run = run_of(self.operator, implementations()[self.operator.name, "triton"])
         # Run poisons allocations: what a mutant leaves unwritten must not hold an earlier run's answer.
         with executor(models) as session:
-            session.observe = observe
-            results = run.direct(arguments)
-        touched = {name: arguments[name] for name in self.operator.in_place if arguments.get(name) is not None}
-        observed = Observed(results=results, devices=["cpu"] * len(results),
-                            dtypes=[DTYPE_NAMES[x.dtype] for x in results], in_place=touched)  # fmt: skip
+            session.observe = before
+            observed = observe(run, self.operator, arguments)
         return observed, session
 
 

@@ -16,18 +16,15 @@ from functools import cache
 from pathlib import Path
 
 import triton
-from torch import Tensor
 
 from verification.budget import Golden, derive
-from verification.comparison import Observed, compare
-from verification.compilation import representative
-from verification.execution import Run
+from verification.comparison import compare
+from verification.execution import observe, run_of
 from verification.gfx950 import conformance, executor
 from verification.gfx950.machine import ExecutionError
 from verification.gfx950.recorded import RecordedLaunch, write
-from verification.operator import Case, Operator, operators
+from verification.operator import Case, Implementation, operators
 from verification.plan import builtin
-from verification.transport import DTYPE_NAMES
 
 Judged = Callable[[], list[str]]
 """Runs a program's host code in whatever executor is open, and judges what comes out: what is wrong."""
@@ -39,14 +36,12 @@ ERROR = re.compile(r"error: (.*)")
 def subjects() -> dict[str, Judged]:
     """The conformance set and every fused kernel's representative cases at each configuration, by name."""
     found: dict[str, Judged] = {name: _program(program) for name, program in conformance.programs().items()}
-    for operator in operators().values():
-        for one in builtin():
-            if one.family != "fused" or one.declared.operator != operator.name:
-                continue
-            for configuration in one.declared.configurations or (None,):
-                label = f"{one.declared.name}{'+' + configuration if configuration else ''}"
-                for case in representative(operator):
-                    found[f"{case.id} {label}"] = _case(operator, one.declared.name, configuration, case)
+    for candidate in builtin(family="fused"):
+        declared = candidate.declared
+        for configuration in declared.configurations or (None,):
+            label = f"{declared.name}{'+' + configuration if configuration else ''}"
+            for case in operators()[declared.operator].representative():
+                found[f"{case.id} {label}"] = _case(declared, configuration, case)
     return found
 
 
@@ -54,21 +49,15 @@ def _program(program: conformance.Program) -> Judged:
     return lambda: conformance.judge(program.run(program.inputs()), program.expected(program.inputs()))
 
 
-def _case(operator: Operator, name: str, configuration: str | None, case: Case) -> Judged:
+def _case(implementation: Implementation, configuration: str | None, case: Case) -> Judged:
+    operator = operators()[case.operator]
+
     def judged() -> list[str]:
-        implementation = next(
-            one.declared for one in builtin() if (one.declared.operator, one.declared.name) == (operator.name, name)
-        )
         # Fresh arguments: some are written in place.
         given, arguments = operator.arguments(case), operator.arguments(case)
-        run = Run(implementation, list(operator.weights), configuration, "cpu")
-        results = run.direct(arguments)
-        touched = {one: arguments[one] for one in operator.in_place if isinstance(arguments.get(one), Tensor)}
-        observed = Observed(results=results, devices=["cpu"] * len(results),
-                            dtypes=[DTYPE_NAMES[x.dtype] for x in results], in_place=touched)  # fmt: skip
+        observed = observe(run_of(operator, implementation, configuration), operator, arguments)
         golden = _golden(operator.name, case, implementation.variant)
-        findings = [one.message for one in compare(operator, given, observed, golden, "cpu").findings]
-        return findings + [damage for guard in run.guards for damage in guard.damages()]
+        return [one.message for one in compare(operator, given, observed, golden, "cpu").findings]
 
     return judged
 
