@@ -10,6 +10,7 @@ import re
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,14 @@ import torch
 from torch import Tensor
 
 from fused.boundary import Implementation, implementations_in
+from verification import tuning
 from verification.guards import AllocationGuard
-from verification.operator import implementations
+from verification.operator import Operator, implementations
 from verification.transport import Blob, write_results
+from verification.worker import named
+
+OBSERVER = "PARITY_CHILD_OBSERVER"
+"""Environment variable that names a `module:function`: what the target saw of a call, for its record."""
 
 
 class Refused(Exception):
@@ -51,17 +57,19 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     held = blob.bytes if device == "cpu" else torch.empty(blob.bytes.shape, dtype=torch.uint8, device=device)
     wanted = blob.bytes.clone()
     owner = os.getpid()
-    run = Run(implementation, request["weights"], request["configuration"], device)
+    first = find(request["source"], request["payload_of"], request["implementation"]) if request["payload_of"] else None
+    run = Run(implementation, request["weights"], request["configuration"], device, first)
     started = time.perf_counter()
     if request["mode"] != "direct":
         held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
-    if request["mode"] == "replay":
-        results = run.replay(blob.arguments(held), held, wanted)
-    else:
-        if request["mode"] == "repeat":
-            run.direct(blob.arguments(held))
-        held.copy_(wanted)
-        results = run.direct(blob.arguments(held))
+    with run.tuned():
+        if request["mode"] == "replay":
+            results = run.replay(blob.arguments(held), held, wanted)
+        else:
+            if request["mode"] == "repeat":
+                run.direct(blob.arguments(held))
+            held.copy_(wanted)
+            results = run.direct(blob.arguments(held))
     if os.getpid() != owner:
         os._exit(0)  # a fork that a candidate left behind must not write over the child's results
     if device != "cpu":
@@ -71,6 +79,7 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
         "damages": [damage for guard in run.guards for damage in guard.damages()],
         "seconds": time.perf_counter() - started,
         "environment": environment(device),
+        "observed": named(os.environ[OBSERVER])() if OBSERVER in os.environ else {},
     }
 
 
@@ -78,19 +87,31 @@ class Run:
     """An implementation with its prepared state, called under guard."""
 
     def __init__(
-        self, implementation: Implementation, weights: list[str], configuration: str | None, device: str
+        self,
+        implementation: Implementation,
+        weights: list[str],
+        configuration: str | None,
+        device: str,
+        first: Implementation | None = None,
     ) -> None:
         self.implementation = implementation
+        self.first = first
         self.weights = weights
-        self.extra = {} if configuration is None else {"configuration": configuration}
+        self._configuration = configuration
+        self._module = sys.modules[implementation.call.__module__]
+        declared = configuration is not None and configuration in implementation.configurations
+        self.extra = {"configuration": configuration} if declared else {}
         self.device = device
         self.guards: list[AllocationGuard] = []
         self._state: tuple[Any, ...] | None = None
 
+    def tuned(self) -> AbstractContextManager[None]:
+        """Inside, autotuned kernels have the asked configuration alone, or tune anew."""
+        return tuning.chosen(self._module, self._configuration)
+
     def direct(self, arguments: dict[str, Any]) -> list[Tensor]:
         """Prepare (once), call, wait for the device."""
-        inputs = self._prepare(arguments)
-        results = self._call(inputs)
+        results = self._call(self._prepare(arguments))
         self._wait()
         return results
 
@@ -126,10 +147,12 @@ class Run:
 
     def _call(self, inputs: dict[str, Any]) -> list[Tensor]:
         assert self._state is not None
-        function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
         guard = AllocationGuard()
         self.guards.append(guard)
         with guard, torch.no_grad():
+            if self.first is not None:
+                inputs = self._with_payload(inputs)
+            function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
             returned = function(*self._state, **inputs, **self.extra)
         values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) else [returned]
         for value in values:
@@ -139,9 +162,28 @@ class Run:
                 raise Refused("structure", f"returned a tensor of layout {value.layout}; expected a dense one")
         return values
 
+    def _with_payload(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """What this implementation takes of the inputs, and what the first of the pair returned last on its part."""
+        assert self.first is not None
+        assert self._state is not None
+        taken = {name: value for name, value in inputs.items() if _names(self.first.call, name)}
+        *_, payload = _bind(self.first.call, self._state, taken)(*self._state, **taken)
+        kept = {name: value for name, value in inputs.items() if _names(self.implementation.call, name)}
+        return {**kept, "payload": payload}
+
     def _wait(self) -> None:
         if self.device != "cpu":
             torch.cuda.synchronize()
+
+
+def run_of(operator: Operator, implementation: Implementation, configuration: str | None = None) -> Run:
+    """A run in this process, on the CPU: for implementations of this project."""
+    first = implementations()[operator.payload_of, implementation.name] if operator.payload_of else None
+    return Run(implementation, list(operator.weights), configuration, "cpu", first)
+
+
+def _names(function: Any, argument: str) -> bool:
+    return argument in inspect.signature(function).parameters
 
 
 def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
@@ -159,6 +201,8 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
 def find(source: str, operator: str, name: str) -> Implementation:
     """A built-in implementation, or one of a candidate file."""
     if source == "builtin":
+        if (operator, name) not in implementations():
+            raise Refused("import", f"there is no {name} of {operator} in this package")
         return implementations()[operator, name]
     for one in declared(source):
         if (one.operator, one.name) == (operator, name):
@@ -195,7 +239,8 @@ def _described(one: Implementation) -> dict[str, Any]:
     return {
         "operator": one.operator, "name": one.name, "variant": one.variant, "targets": list(one.targets),
         "batch_invariant": one.batch_invariant, "deterministic": one.deterministic,
-        "capturable": one.capturable, "configurations": list(one.configurations),
+        "capturable": one.capturable,
+        "configurations": [*one.configurations, *tuning.configurations(sys.modules[one.call.__module__])],
     }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ TORCH_DTYPES = {
     "fp32": torch.float32,
     "int32": torch.int32,
     "int64": torch.int64,
+    "uint8": torch.uint8,
 }
 
 SQRT_3 = 1.7320508075688772

@@ -12,17 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fused.boundary import Implementation
 from verification.budget import Golden, derive
 from verification.comparison import Observed, compare
+from verification.execution import run_of
 from verification.gfx950 import Models, executor
 from verification.gfx950.build import handler_numbers
 from verification.gfx950.encoding import Program
 from verification.gfx950.instructions import instructions
 from verification.gfx950.machine import ExecutionError
 from verification.gfx950.operands import CONSTANT, IN_VGPR
-from verification.guards import AllocationGuard
-from verification.operator import Arguments, Operator, find_operator, parse_case
+from verification.operator import Arguments, Operator, find_operator, implementations, parse_case
 from verification.transport import DTYPE_NAMES
 
 CASES = {
@@ -98,28 +97,16 @@ class _Run:
         return ("equal" if _same(observed, clean) else "within"), ""
 
     def _execute(self, models: Models, observe: Any) -> tuple[Observed, Any]:
-        implementation, arguments = _triton(self.operator), _cloned(self.arguments)
-        # Poisoned allocations: what a mutant leaves unwritten must not hold an earlier run's answer.
-        with executor(models) as session, AllocationGuard(), torch.no_grad():
+        arguments = _cloned(self.arguments)
+        run = run_of(self.operator, implementations()[self.operator.name, "triton"])
+        # Run poisons allocations: what a mutant leaves unwritten must not hold an earlier run's answer.
+        with executor(models) as session:
             session.observe = observe
-            inputs = dict(arguments)
-            state: tuple[Any, ...] = ()
-            if implementation.prepare:
-                state = (implementation.prepare(**{name: inputs.pop(name) for name in self.operator.weights}),)
-            returned = implementation.call(*state, **inputs)
-        results = list(returned) if isinstance(returned, tuple) else [returned]
+            results = run.direct(arguments)
         touched = {name: arguments[name] for name in self.operator.in_place if arguments.get(name) is not None}
         observed = Observed(results=results, devices=["cpu"] * len(results),
                             dtypes=[DTYPE_NAMES[x.dtype] for x in results], in_place=touched)  # fmt: skip
         return observed, session
-
-
-def _triton(operator: Operator) -> Implementation:
-    from verification.plan import builtin
-
-    return next(
-        one.declared for one in builtin() if (one.declared.operator, one.declared.name) == (operator.name, "triton")
-    )
 
 
 def _cloned(arguments: Arguments) -> Arguments:

@@ -169,6 +169,13 @@ class Operator:
     """Mask of an output's elements that the contract specifies, None for all."""
     condition: Callable[[Arguments, Outputs], Arguments] | None = None
     """Reference arguments that fix discrete choices to those made, so that the rest compares."""
+    special_values: str = ""
+    """What becomes of NaN, Inf, ties and empty inputs, for the operator's page."""
+    payload_of: str | None = None
+    """The operator whose implementation of the same name makes this one's `payload`, the last thing that it returns.
+
+    Each of the pair is given those of the case's arguments that its signature names; they share one `prepare`.
+    """
 
     def case(self, dtype: str = "bf16", distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
         """A case of this operator; only parameters that differ from the defaults are kept."""
@@ -198,6 +205,11 @@ class Operator:
                 if case.id not in seen:
                     seen.add(case.id)
                     yield group, case
+
+    def representative(self) -> list[Case]:
+        """The first and the last case of each smoke group: the first often has no rows."""
+        groups = [group.cases for group in self.groups if group.suite == "smoke" and group.cases]
+        return list(dict.fromkeys(case for cases in groups for case in (cases[0], cases[-1])))
 
     def evaluate(self, arguments: Arguments, **extra: Any) -> Outputs:
         """The reference's results by output name; absent optional ones are left out."""

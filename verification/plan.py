@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fused.boundary import Implementation
+from verification import tuning
 from verification.operator import (
     SUITES,
     Case,
@@ -141,9 +143,17 @@ def usable(name: str) -> Target:
     return targets()[name]
 
 
-def builtin() -> tuple[Candidate, ...]:
-    """Every implementation of this project."""
-    return tuple(Candidate(declared, "builtin") for declared in implementations().values())
+def builtin(operator: str | None = None, family: str | None = None) -> tuple[Candidate, ...]:
+    """Every implementation of this project, or those of one operator or family."""
+    everything = (Candidate(_with_tuned(declared), "builtin") for declared in implementations().values())
+    return tuple(one for one in everything
+                 if operator in (None, one.declared.operator) and family in (None, one.family))  # fmt: skip
+
+
+def _with_tuned(declared: Implementation) -> Implementation:
+    """Its autotuners' configurations beside those that it declares."""
+    tuned = tuning.configurations(sys.modules[declared.call.__module__])
+    return replace(declared, configurations=declared.configurations + tuned) if tuned else declared
 
 
 def _operators(selection: Selection) -> list[Operator]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from verification.gfx950 import executor
 from verification.gfx950.conformance import Program, judge, programs
 from verification.records import BadRecordsError, now
 from verification.targets import targets
+
+Outputs = dict[str, Tensor]
 
 EXECUTOR = "gfx950 executor: compiled instructions executed on a CPU, not hardware"
 
@@ -56,26 +59,44 @@ def conform(prefixes: tuple[str, ...], device: str) -> Conformance:
 
     if device not in ("executor", "hardware"):
         raise BadRecordsError(f"--device {device}: expected executor or hardware")
-    missing = targets()["hip"].missing() if device == "hardware" else None
-    if missing:
-        raise MissingTargetError(f"hardware is not here: {missing}")
+    if device == "hardware" and not torch.cuda.is_available():
+        raise MissingTargetError(f"hardware is not here: {targets()['hip'].missing()}")
     chosen = [one for name, one in programs().items() if not prefixes or name.startswith(prefixes)]
-    rows = [_on_hardware(one) if device == "hardware" else _executed(one) for one in chosen]
-    machine = torch.cuda.get_device_properties(0).gcnArchName if device == "hardware" else EXECUTOR
-    return Conformance(machine, triton.__version__, now(), rows)
+    run = _on_hardware if device == "hardware" else _executed
+    return Conformance(_machine(device), triton.__version__, now(), [_attempted(one, run) for one in chosen])
 
 
-def _executed(program: Program) -> Row:
+def _machine(device: str) -> str:
+    if device == "executor":
+        return EXECUTOR
+    gpu = torch.cuda.get_device_properties(0)
+    return str(gpu.gcnArchName) if torch.version.hip else f"sm_{gpu.major}{gpu.minor} ({gpu.name})"
+
+
+def _attempted(program: Program, run: Callable[[Program], Outputs]) -> Row:
+    """A program that gives no result is a row that says so: the others still run."""
+    try:
+        outputs = run(program)
+    except Exception as error:
+        return Row(program.name, [f"gave no result: {type(error).__name__}: {str(error).strip()[:300]}"], {})
+    return _row(program, outputs)
+
+
+def _executed(program: Program) -> Outputs:
     with executor():
-        return _row(program, program.run(program.inputs()))
+        return program.run(program.inputs())
 
 
-def _on_hardware(program: Program) -> Row:
+def _on_hardware(program: Program) -> Outputs:
+    import triton
+
+    # Tensor descriptors made in a kernel need scratch memory on some devices.
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
     outputs = program.run({name: x.cuda() for name, x in program.inputs().items()})
-    return _row(program, {name: x.cpu() for name, x in outputs.items()})
+    return {name: x.cpu() for name, x in outputs.items()}
 
 
-def _row(program: Program, outputs: dict[str, Tensor]) -> Row:
+def _row(program: Program, outputs: Outputs) -> Row:
     findings = judge(outputs, program.expected(program.inputs()))
     return Row(program.name, findings, {name: _digest(x) for name, x in outputs.items()})
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,6 +92,7 @@ class Record(Strict):
     budget: BudgetRecord | None = None
     waiver: str | None = None
     environment: Environment | None = None
+    instructions: int | None = Field(None, description="Wave-instructions that the gfx950 executor ran")
     source_hash: str | None = None
     commit: str
     command: str = Field(description="Repeats this check")
@@ -128,9 +131,13 @@ class BadRecordsError(ValueError):
 
 
 def read_records(path: Path) -> list[Record]:
-    """Every record of a file; a last line cut short by a kill is left out."""
+    """Every record of a file, gzip or plain; a last line cut short by a kill is left out."""
     records = []
-    lines = path.read_bytes().split(b"\n")
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise BadRecordsError(f"{path}: not a whole gzip file: {error}") from None
+    lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

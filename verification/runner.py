@@ -144,7 +144,8 @@ class Session:
             answer = self.request(check.target, check.candidate.source, {
                 "do": "call", "source": check.candidate.source, "operator": check.operator.name,
                 "implementation": check.candidate.declared.name, "configuration": check.configuration,
-                "weights": list(check.operator.weights), "device": check.target.device, "mode": mode,
+                "weights": list(check.operator.weights), "payload_of": check.operator.payload_of,
+                "device": check.target.device, "mode": mode,
                 "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
             })  # fmt: skip
             return _observed(check, blob, before, _results(results, answer), answer), answer
@@ -166,6 +167,7 @@ class _Running:
         self.comparison = Comparison()
         self.golden: Golden | None = None
         self.environment: dict[str, Any] | None = None
+        self.instructions: int | None = None
 
     def fail(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -177,7 +179,7 @@ class _Running:
         check = self.check
         arguments, self.golden = self.session.golden(check.operator, check.case, check.candidate.declared.variant)
         first, answer = self.session.execute(check, arguments)
-        self.environment = answer["environment"]
+        self.environment, self.instructions = answer["environment"], answer["observed"].get("instructions")
         self.modes.append("direct")
         self.comparison = compare(check.operator, arguments, first, self.golden, check.target.device)
         self.fail(self.comparison.findings)
@@ -240,7 +242,7 @@ class _Running:
             outputs=[OutputRecord.model_validate(asdict(m)) for m in self.comparison.metrics],
             modes=self.modes, budget=_provenance(self.golden),
             environment=Environment(**self.environment) if self.environment else None,
-            source_hash=current_hash(check),
+            instructions=self.instructions, source_hash=current_hash(check),
             commit=commit(), command=check.command, seconds=round(seconds, 3), date=now(),
         )  # fmt: skip
 

@@ -28,7 +28,6 @@ ROOM = 2 << 30
 """Bytes that a folder in memory must have free to be used: containers often have 64 MiB."""
 
 DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items()} | {
-    torch.uint8: "uint8",
     torch.int8: "int8",
     torch.bool: "bool",
     torch.float64: "fp64",

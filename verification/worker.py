@@ -187,8 +187,8 @@ def _serve(descriptor: int, service: str) -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # die with the parent (PR_SET_PDEATHSIG)
     connection = socket.socket(fileno=descriptor)
     if setup := os.environ.get(SETUP):
-        _named(setup)()
-    serve = _named(service)
+        named(setup)()
+    serve = named(service)
     owner = os.getpid()
     _send(connection, {"ready": True, "request": 0})
     connection.settimeout(None)
@@ -205,7 +205,8 @@ def _serve(descriptor: int, service: str) -> None:
         connection.settimeout(None)
 
 
-def _named(path: str) -> Any:
+def named(path: str) -> Any:
+    """The function that `module:function` names."""
     module, _, function = path.partition(":")
     return getattr(importlib.import_module(module), function)
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fused.boundary import implements
 from verification.eager.rms_norm import official_norm
+from verification.eager.tiles import tiled
 
 
 @implements("attention_residual", name="eager", batch_invariant=True)
@@ -34,11 +34,3 @@ def attention_residual(
     score = inverse_rms * (candidates * score_weight).sum(-1)
     mix = (torch.softmax(score, dim=-1)[..., None] * candidates).sum(1).to(prefix.dtype)
     return official_norm(mix[: len(prefix)], output_norm_weight, output_eps)
-
-
-TILE = 16
-
-
-def tiled(x: Tensor) -> Tensor:
-    """X with rows of zeros up to a tile of 16: reductions choose their order by the count of rows."""
-    return functional.pad(x, (0, 0) * (x.ndim - 1) + (0, TILE - len(x))) if len(x) < TILE else x

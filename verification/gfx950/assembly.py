@@ -88,8 +88,6 @@ def read(text: str) -> Listing:
         if label := LABEL.match(code):
             listing.labels[label.group(1)] = len(listing.lines)
             continue
-        if code.startswith(("s_code_end",)):
-            continue
         listing.lines.append(_instruction(number, code, source))
     _read_metadata(listing, rest.partition("\t.end_amdgpu_metadata")[0])
     return listing

@@ -44,6 +44,8 @@ class LaunchRecord:
     metadata: Any
     assembly: str
     ttgir: str
+    folder: Path
+    """Where Triton keeps what it compiled, the binary too."""
     outcome: Outcome | None = None
     seconds: float = 0.0
     """Time inside the machine, without Triton's host code."""
@@ -214,9 +216,14 @@ class Launcher:
             self._assembly = self._text("amdgcn")
         return self._assembly
 
-    def _text(self, stage: str) -> str:
+    @property
+    def folder(self) -> Path:
+        """Triton's cache of this kernel."""
         manager = importlib.import_module(f"{self.package}.runtime.cache").get_cache_manager
-        (found,) = Path(manager(self.metadata.hash).cache_dir).glob(f"*.{stage}")
+        return Path(manager(self.metadata.hash).cache_dir)
+
+    def _text(self, stage: str) -> str:
+        (found,) = self.folder.glob(f"*.{stage}")
         return found.read_text()
 
     def __call__(self, x: Any, y: Any, z: Any, *rest: Any) -> None:
@@ -228,8 +235,9 @@ class Launcher:
         if enter is not None:
             enter(launch_metadata)
         record = LaunchRecord(
-            self.metadata.name, grid, self.metadata.num_warps, self.metadata, self.assembly, self._text("ttgir")
-        )
+            self.metadata.name, grid, self.metadata.num_warps, self.metadata, self.assembly, self._text("ttgir"),
+            self.folder,
+        )  # fmt: skip
         session.launches.append(record)
         if all(grid) and session.execute:
             program = program_of(self.assembly)

@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,18 @@ from verification.gfx950.encoding import INSTRUCTION, OPERAND, Program
 from verification.gfx950.memory import Reach, live_tensor_at, merged
 from verification.gfx950.models import RESIDENT, Models
 
-RANGE = np.dtype([("start", "u8"), ("end", "u8"), ("writable", "u4"), ("tensor", "u4")])
 LDS_LIMIT = 160 * 1024
+USER_REGISTERS = tuple((f"user_sgpr_{name}", words) for name, words in (
+    ("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2), ("dispatch_id", 2), ("private_segment_size", 1)
+))  # fmt: skip
+ID_REGISTERS = tuple(f"system_sgpr_workgroup_id_{axis}" for axis in "xyz")
+
+
+class Range(ctypes.Structure):
+    """Field by field the Range of machine.h."""
+
+    _fields_ = [("start", ctypes.c_uint64), ("end", ctypes.c_uint64), ("writable", ctypes.c_uint32),
+                ("tensor", ctypes.c_uint32)]  # fmt: skip
 
 
 class Launch(ctypes.Structure):
@@ -79,18 +90,18 @@ class Grid:
 def run(launch: Grid, models: Models) -> Outcome:
     """Execute; raises ExecutionError."""
     native = _native()
-    # Copies with room behind: 16-byte scalar loads of the last arguments may read past their end.
-    kernarg = np.frombuffer(launch.kernarg + bytes(64), dtype=np.uint8).copy()
+    # A copy with room behind: 16-byte scalar loads of the last arguments may read past their end.
+    kernarg = ctypes.create_string_buffer(launch.kernarg, len(launch.kernarg) + 64)
     counts = np.zeros(len(launch.program.code), np.uint64)
-    state = _state(launch, models, kernarg, counts)
-    own = Reach("kernel arguments", kernarg.ctypes.data, kernarg.ctypes.data + len(kernarg), (len(kernarg),), (1,), 1)
+    start = ctypes.addressof(kernarg)
+    state, own = _state(launch, models, start, counts), (start, start + len(kernarg), 0, 0)
     try:
         while True:
             ranges = _ranges([*launch.tensors, *launch.others], own)
-            state.ranges, state.range_count, state.last_range = ranges.ctypes.data, len(ranges), 0
+            state.ranges, state.range_count, state.last_range = ctypes.addressof(ranges), len(ranges), 0
             fault = native.run_launch(ctypes.byref(state))
             if not fault:
-                return Outcome(int(state.executed), counts)
+                return Outcome(state.executed, counts)
             found = _pointed_at(launch, state) if FAULTS[fault] == "global access" else None
             if found is None:
                 raise ExecutionError(FAULTS[fault], _message(launch, state, native))
@@ -99,58 +110,53 @@ def run(launch: Grid, models: Models) -> Outcome:
         native.end_launch(ctypes.byref(state))
 
 
+@cache
 def _native() -> ctypes.CDLL:
     native = library()
     native.layout.restype = ctypes.c_uint64
     sizes = [native.layout(which) for which in range(4)]
-    expected = [OPERAND.itemsize, INSTRUCTION.itemsize, ctypes.sizeof(Launch), RANGE.itemsize]
+    expected = [OPERAND.itemsize, INSTRUCTION.itemsize, ctypes.sizeof(Launch), ctypes.sizeof(Range)]
     assert sizes == expected, (sizes, expected)
     native.list_waves.restype = ctypes.c_uint64
     return native
 
 
-def _state(launch: Grid, models: Models, kernarg: Any, counts: Any) -> Launch:
+def _state(launch: Grid, models: Models, kernarg: int, counts: Any) -> Launch:
     program, declared = launch.program, launch.program.listing.directives
-    state = Launch()
-    state.code, state.code_count = program.code.ctypes.data, len(program.code)
-    state.lanes = program.lanes.ctypes.data
-    state.grid[:] = launch.grid
-    state.waves, state.vgprs, state.lds_bytes = launch.waves, program.vgprs, launch.lds_bytes
-    state.scratch_bytes = declared.get("private_segment_fixed_size", 0)
-    _registers(state, declared, kernarg)
-    state.seed = state.random = models.seed
-    state.quantum = 64 if models.seed else models.quantum
-    state.limit, state.resident_limit = models.instruction_limit, RESIDENT
-    state.transcendental = int(models.transcendental == "one_ulp")
-    state.matrix = int(models.matrix == "chained")
-    state.early = int(models.completion == "early")
-    state.saturate = declared.get("fp16_overflow", 0)
     total = math.prod(launch.grid)
-    state.group_count = min(total, models.sample or total)
-    state.group_step = total // max(state.group_count, 1)
-    state.order_step, state.order_first = _order(int(state.group_count), models.seed)
-    state.counts = counts.ctypes.data
-    return state
+    count = min(total, models.sample or total)
+    step, first = _order(count, models.seed)
+    code, lanes = program.addresses
+    user, ids, values = _registers(declared, kernarg)
+    return Launch(
+        code=code, code_count=len(program.code), lanes=lanes, grid=launch.grid,
+        waves=launch.waves, vgprs=program.vgprs, lds_bytes=launch.lds_bytes,
+        scratch_bytes=declared.get("private_segment_fixed_size", 0), user_sgprs=user, id_sgprs=ids, sgpr_values=values,
+        seed=models.seed, random=models.seed, quantum=64 if models.seed else models.quantum,
+        limit=models.instruction_limit, resident_limit=RESIDENT, transcendental=models.transcendental == "one_ulp",
+        matrix=models.matrix == "chained", early=models.completion == "early",
+        saturate=declared.get("fp16_overflow", 0), group_count=count, group_step=total // max(count, 1),
+        order_step=step, order_first=first, counts=ctypes.addressof(ctypes.c_char.from_buffer(counts)),
+    )  # fmt: skip
 
 
-def _registers(state: Launch, declared: dict[str, int], kernarg: Any) -> None:
-    """User SGPRs in the order in which the directives enable them, then the workgroup's ids."""
+def _registers(declared: dict[str, int], kernarg: int) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """User SGPRs in the order in which the directives enable them, and what they hold; the workgroup's ids follow."""
     if declared.get("next_free_sgpr", 0) > 106:
         raise ExecutionError("unsupported", "more scalar registers than there are")
-    position, address = 0, kernarg.ctypes.data
-    for name, words in (("dispatch_ptr", 2), ("queue_ptr", 2), ("kernarg_segment_ptr", 2), ("dispatch_id", 2),
-                        ("private_segment_size", 1)):  # fmt: skip
-        if declared.get(f"user_sgpr_{name}"):
-            if name == "kernarg_segment_ptr":
-                state.sgpr_values[position], state.sgpr_values[position + 1] = address & 0xFFFFFFFF, address >> 32
-            position += words
+    values: list[int] = []
+    for name, words in USER_REGISTERS:
+        if declared.get(name):
+            held = name == "user_sgpr_kernarg_segment_ptr"
+            values += (kernarg & 0xFFFFFFFF, kernarg >> 32) if held else (0,) * words
     # The prologue loads what hardware would preload; both entries are equal, and this one reads memory.
-    state.user_sgprs = declared.get("user_sgpr_count", position)
-    position = state.user_sgprs
-    for k, axis in enumerate("xyz"):
-        enabled = declared.get(f"system_sgpr_workgroup_id_{axis}", 0)
-        state.id_sgprs[k] = position if enabled else 255
+    position = user = declared.get("user_sgpr_count", len(values))
+    ids = []
+    for name in ID_REGISTERS:
+        enabled = declared.get(name, 0)
+        ids.append(position if enabled else 255)
         position += enabled
+    return user, tuple(ids), tuple(values)
 
 
 def _order(count: int, seed: int) -> tuple[int, int]:
@@ -163,10 +169,10 @@ def _order(count: int, seed: int) -> tuple[int, int]:
     return step, seed % count
 
 
-def _ranges(reaches: Sequence[Reach], own: Reach) -> Any:
+def _ranges(reaches: Sequence[Reach], own: tuple[int, int, int, int]) -> Any:
     """Tensors may be read and written, the kernel's arguments only read."""
-    rows = [(start, end, 1, 0) for start, end in merged(reaches)] + [(own.start, own.end, 0, 0)]
-    return np.array(sorted(rows), RANGE)
+    rows = sorted([own, *((start, end, 1, 0) for start, end in merged(reaches))])
+    return (Range * len(rows))(*(Range(*row) for row in rows))
 
 
 def _pointed_at(launch: Grid, state: Launch) -> Reach | None:

@@ -77,17 +77,19 @@ def _number(text: str) -> int | float | None:
 def constant_bits(operand: Operand, spelt: str, words: int) -> int:
     """Bits of a constant as an instruction of that type reads it.
 
-    An inline float is a number of the type (0.15915494 is 1/2π); an integer is sign-extended, and a
-    32-bit literal for fp64 is its upper half.
+    An inline float is a number as wide as the type: fp64 for any type of 64 bits, fp16 and bf16 for
+    operands of these formats (in the low half of a pair), else fp32. 0.15915494 is 1/2π. An integer is
+    sign-extended, and a 32-bit literal for fp64 is its upper half.
     """
     if operand.float_text:
         number = float(operand.float_text)
         if spelt == "f16":
             return int(struct.unpack("<H", struct.pack("<e", number))[0])
-        if spelt == "f64":
+        if spelt in ("f64", "u64"):
             return int(struct.unpack("<Q", struct.pack("<d", number))[0])
-        return int(struct.unpack("<I", struct.pack("<f", number))[0])
+        single = int(struct.unpack("<I", struct.pack("<f", number))[0])
+        return single >> 16 if spelt == "bf16" else single
     value = operand.value
     if spelt == "f64" and not -16 <= value <= 64:
         return (value & 0xFFFFFFFF) << 32
-    return value & (0xFFFFFFFFFFFFFFFF if words == 2 else 0xFFFFFFFF)
+    return value & (0xFFFFFFFFFFFFFFFF if words >= 2 else 0xFFFFFFFF)

@@ -2,27 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from verification.targets import Target
 from verification.targets.cpu import HIDDEN_GPUS
 
-_active: list[Any] = []
+MODELS = "PARITY_GFX950_MODELS"
+"""Environment variable that chooses among the models of the hardware, as `transcendental=one_ulp,matrix=chained`."""
+LISTINGS = "PARITY_GFX950_LISTINGS"
+"""Environment variable that names a folder for the listing and the resources of each launch."""
+FUSED = "PARITY_FUSED"
+"""Environment variable that names a folder whose `fused` package is run in place of this checkout's."""
+
+_open = contextlib.ExitStack()
+_sessions: list[Any] = []
 
 
 def activate() -> None:
-    """Make the executor the device of every Triton launch of this process, for good.
-
-    PARITY_GFX950_MODELS chooses among the models of the hardware, as `transcendental=one_ulp,matrix=chained`.
-    """
+    """Make the executor the device of every Triton launch of this process, for good."""
+    if folder := os.environ.get(FUSED):
+        sys.path.insert(0, folder)
     from verification.gfx950 import executor
     from verification.gfx950.models import models_from
 
-    context = executor(models_from(os.environ.get("PARITY_GFX950_MODELS", "")))
-    context.__enter__()
-    _active.append(context)
+    _sessions.append(_open.enter_context(executor(models_from(os.environ.get(MODELS, "")))))
+
+
+def observe() -> dict[str, Any]:
+    """Wave-instructions of the launches since this was last asked; their listings where a folder is named."""
+    from verification.gfx950.listing import write_listings
+
+    (session,) = _sessions
+    told = {"instructions": session.executed}
+    if folder := os.environ.get(LISTINGS):
+        write_listings(session.launches, Path(folder))
+    session.launches.clear()
+    return told
 
 
 def _missing() -> str | None:
@@ -41,6 +61,7 @@ GFX950 = Target(
     runs=("fused", "candidate"),
     environment={
         **HIDDEN_GPUS, "TRITON_INTERPRET": "0", "PARITY_CHILD_SETUP": f"{__name__}:activate",
+        "PARITY_CHILD_OBSERVER": f"{__name__}:observe",
         "PARITY_ARCHITECTURE": "gfx950 (executed on a CPU)",
     },
     seconds=300.0,

@@ -57,7 +57,8 @@ DIRECTIVES = """
 """
 
 
-def execute(body, vectors, scalars=None, results=(), *, lds=0, scratch=0, memory=None, denormals=3, overflow=0):
+def execute(body, vectors, scalars=None, results=(), *, lds=0, scratch=0, memory=None, denormals=3, overflow=0,
+            models=None):  # fmt: skip
     """Run `body` on each group of inputs: v10, v11, ... hold vectors[group], s32 to s47 scalars[group].
 
     `results` names registers; of the answer [group, result, lane] scalars fill all lanes. s90 is scc and
@@ -86,7 +87,7 @@ def execute(body, vectors, scalars=None, results=(), *, lds=0, scratch=0, memory
         tensor = torch.from_numpy(array.reshape(-1).view(np.uint8))
         reaches.append(reach_of(name, tensor))
         kernarg += struct.pack("<Q", tensor.data_ptr())
-    run(Grid(encode(read(text)), (groups, 1, 1), 1, lds, kernarg, reaches), Models())
+    run(Grid(encode(read(text)), (groups, 1, 1), 1, lds, kernarg, reaches), models or Models())
     return out
 
 

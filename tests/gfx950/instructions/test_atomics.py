@@ -34,19 +34,20 @@ INTEGERS = {
 }  # fmt: skip
 IN_LDS = {"wrxchg": ("swap", "b"), "add": ("add", "u"), "sub": ("sub", "u"), "and": ("and", "b"), "or": ("or", "b"),
           "xor": ("xor", "b"), "min_i": ("smin", "i"), "max_i": ("smax", "i"), "min_u": ("umin", "u"),
-          "max_u": ("umax", "u"), "inc": ("inc", "u"), "dec": ("dec", "u")}  # fmt: skip
+          "max_u": ("umax", "u"), "inc": ("inc", "u"), "dec": ("dec", "u"), "cmpst": ("swap", "b")}  # fmt: skip
 FLOATS = {"add_f32": "f", "pk_add_f16": "e", "pk_add_bf16": "b", "add_f64": "d"}
 GLOBAL_FLOATS = FLOATS | {"min_f64": "d", "max_f64": "d"}
 LDS_FLOATS = FLOATS | {"min_f32": "f", "max_f32": "f"}
 BITS = {"f": 32, "e": 32, "b": 32, "d": 64}
 SPACES = ("global", "flat", "buffer")
+LDS_FORMS = [(name, back) for name in IN_LDS for back in (False, True) if back or name != "wrxchg"]
 
 
 OPCODES = {
     *(f"{space}_atomic_{name}{wide}" for space in SPACES for name in (*INTEGERS, "cmpswap") for wide in ("", "_x2")),
     *(f"{space}_atomic_{name}" for space in SPACES for name in GLOBAL_FLOATS),
-    *(f"ds_{name.partition('_')[0]}{back}_{kind}{bits}" for name, (_, kind) in (IN_LDS | {"cmpst": ("", "b")}).items()
-      for bits in (32, 64) for back in ("", "_rtn")),
+    *(f"ds_{name.partition('_')[0]}{'_rtn' if back else ''}_{IN_LDS[name][1]}{bits}" for name, back in LDS_FORMS
+      for bits in (32, 64)),
     *(f"ds_{name.rpartition('_')[0]}{back}_{name.rpartition('_')[2]}" for name in LDS_FLOATS for back in ("", "_rtn")),
 }  # fmt: skip
 
@@ -139,11 +140,10 @@ def test_floats_in_memory(lanes, space, name, returns):
     checked(lanes, f"{space}_atomic_{name}", kind, BITS[kind], lambda *x: floating(lanes, name, kind, *x), returns)
 
 
-@pytest.mark.parametrize("returns", [False, True])
 @pytest.mark.parametrize("bits", [32, 64])
-@pytest.mark.parametrize("name", [*IN_LDS, "cmpst"])
+@pytest.mark.parametrize(("name", "returns"), LDS_FORMS)
 def test_integers_in_lds(lanes, name, bits, returns):
-    formula, kind = IN_LDS.get(name, ("swap", "b"))
+    formula, kind = IN_LDS[name]
     opcode = f"ds_{name.partition('_')[0]}{'_rtn' if returns else ''}_{kind}{bits}"
     checked(lanes, opcode, "u" if bits == 32 else "U", bits, lambda old, x: INTEGERS[formula](old, x, bits), returns,
             name == "cmpst")  # fmt: skip

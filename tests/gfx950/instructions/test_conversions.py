@@ -49,6 +49,11 @@ def test_conversion(lanes, opcode):
     lanes.check_vector(opcode, *FORMULAS[opcode])
 
 
+def test_a_signalling_half_comes_out_quiet(lanes):
+    got = lanes.execute("v_cvt_f32_f16 v200, v10", np.full((1, 1, 64), 0xFC01, np.uint32), None, ("v200",))
+    assert (got == 0xFFC02000).all()
+
+
 def test_rounding_half_up(lanes):
     """The sum with a half is rounded to fp32 before its floor."""
 

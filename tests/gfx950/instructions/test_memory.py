@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from verification.gfx950.machine import ExecutionError
+
 LOADS = {
     "ubyte": (1, False, None), "sbyte": (1, True, None), "ushort": (2, False, None), "sshort": (2, True, None),
     "ubyte_d16": (1, False, 0), "ubyte_d16_hi": (1, False, 16), "sbyte_d16": (1, True, 0),
@@ -110,6 +112,16 @@ def test_global_address_in_a_pair_of_registers(lanes):
     body += "global_store_dword v[20:21], v200, off offset:1024"
     lanes.execute(body, inputs, memory=memory)
     assert memory[1024:1280].tolist() == memory[4:260].tolist()
+
+
+@pytest.mark.parametrize("opcode", ["load_dword v200, v[20:21]", "store_dword v[20:21], v10"])
+@pytest.mark.parametrize("lane", [0, 41])
+def test_an_address_whose_end_wraps_around_is_told(lanes, opcode, lane):
+    """One lane's alone; the others are within the memory."""
+    inputs = np.zeros((1, 1, 64), np.uint32)
+    body = ADDRESSES + f"v_writelane_b32 v20, -4, {lane}\nv_writelane_b32 v21, -1, {lane}\nglobal_{opcode}, off"
+    with pytest.raises(ExecutionError, match=f"lane {lane}: a {opcode.partition('_')[0]} of 4 bytes"):
+        lanes.execute(body, inputs, memory=np.zeros(BYTES, np.uint8))
 
 
 SCRATCH = 160

@@ -113,7 +113,7 @@ def _check(operand: Operand, kind_name: str, kind: Kind) -> None:
     """Whether registers are what a type takes; raises OperandError."""
     if operand.where != operands.NOTHING and operand.words != kind.words:
         raise OperandError(f"{operand.words} registers where {kind_name} takes {kind.words}")
-    if operand.where == operands.IN_SGPR and kind_name[0] in "vc":
+    if operand.where == operands.IN_SGPR and kind_name[0] in "vcd":
         raise OperandError(f"a scalar register where {kind_name} is expected")
     if operand.where == operands.IN_VGPR and kind_name in ("s32", "s64", "mask", "maskx"):
         raise OperandError(f"a vector register where {kind_name} is expected")

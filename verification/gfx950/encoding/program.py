@@ -32,6 +32,16 @@ class Program:
     lanes: Any
     listing: Listing
     vgprs: int
+    accumulators: int
+    """Where the accumulation registers begin."""
+    _known: tuple[Any, Any, int, int] = (None, None, 0, 0)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        """Where code and lane tables are in memory; asking numpy costs as much as a short launch."""
+        if self._known[0] is not self.code or self._known[1] is not self.lanes:
+            self._known = (self.code, self.lanes, self.code.ctypes.data, self.lanes.ctypes.data)
+        return self._known[2:]
 
 
 def encode(listing: Listing) -> Program:
@@ -44,8 +54,7 @@ def encode(listing: Listing) -> Program:
         except (OperandError, KeyError, IndexError, ValueError) as error:
             what = f"unknown {error}" if isinstance(error, KeyError) else str(error)
             raise AssemblyError(f"line {line.number}: {what} in {line.text!r}") from error
-    vgprs = _place_accumulators(code)
-    return Program(code, kernel.lane_rows(), listing, vgprs)
+    return Program(code, kernel.lane_rows(), listing, *_place_accumulators(code))
 
 
 def _encode(kernel: Kernel, line: Line, out: Any) -> None:
@@ -83,8 +92,8 @@ def _handler(entry: Entry) -> int:
     return handler_numbers()[f"{row.name}.clamp"]
 
 
-def _place_accumulators(code: Any) -> int:
-    """Put the accumulation registers right behind the others, and count them all."""
+def _place_accumulators(code: Any) -> tuple[int, int]:
+    """Put the accumulation registers right behind the others; the count of all, and of the others."""
     sides = [code["result"].reshape(-1), code["source"].reshape(-1)]
     used, accumulated = 1, 0
     for side in sides:
@@ -96,4 +105,4 @@ def _place_accumulators(code: Any) -> int:
     for name in ("result", "source"):
         moved = (code[name]["where"] == operands.IN_VGPR) & (code[name]["reg"] >= operands.ACCUMULATORS)
         code[name]["reg"] = np.where(moved, code[name]["reg"] - operands.ACCUMULATORS + used, code[name]["reg"])
-    return used + max(accumulated, 0)
+    return used + max(accumulated, 0), used

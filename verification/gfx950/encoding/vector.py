@@ -10,7 +10,7 @@ from verification.gfx950.instructions.types import kind_of
 from verification.gfx950.operands import Operand, OperandError
 
 FLOATS = frozenset({"f32", "f16", "f64"})
-HALVES = frozenset({"f16", "u16", "i16"})
+HALVES = frozenset({"f16", "bf16", "u16", "i16", "power16"})
 MULTIPLY = {("mul", "2"): 1, ("mul", "4"): 2, ("div", "2"): 3}
 """Output multipliers as the executor numbers them."""
 
@@ -64,8 +64,13 @@ def _packed_source(entry: Entry, k: int, operand: Operand, kind: str) -> None:
 
 
 def _mixed(entry: Entry) -> None:
-    entry.place(entry.row.results, entry.row.sources)
-    entry.out["op_sel"], entry.out["op_sel_hi"] = entry.mask("op_sel"), entry.mask("op_sel_hi")
+    result, *sources = entry.parsed(1 + len(entry.row.sources))
+    entry.result(result, "u32")
+    entry.out["op_sel"] = entry.mask("op_sel")
+    entry.out["op_sel_hi"] = halves = entry.mask("op_sel_hi")
+    for k, source in enumerate(sources):
+        half = source.where == operands.CONSTANT and halves >> k & 1
+        entry.source(k, source, "mixed16" if half else "mixed")
     _output(entry)
 
 

@@ -11,9 +11,9 @@ CONDITIONS = {
 }  # fmt: skip
 
 NO_EFFECT = {
-    "s_nop": "immediate", "s_sleep": "immediate", "s_setprio": "immediate", "s_setvskip": "immediate",
-    "s_inst_prefetch": "immediate", "s_icache_inv": "none", "s_dcache_wb": "none", "s_dcache_inv": "none",
-    "buffer_wbl2": "cache", "buffer_inv": "cache", "s_code_end": "none", "s_ttracedata": "none",
+    "s_nop": "immediate", "s_sleep": "immediate", "s_setprio": "immediate", "s_icache_inv": "none",
+    "s_dcache_wb": "none", "s_dcache_inv": "none", "buffer_wbl2": "cache", "buffer_inv": "cache",
+    "s_ttracedata": "none",
 }  # fmt: skip
 """Timing, hints and caches: memory here is coherent at once."""
 

@@ -14,7 +14,7 @@ v_cvt_u32_f32 | u32 | f32 | d = f32_to_u32(a)
 v_cvt_rpi_i32_f32 | i32 | f32 | d = f32_to_i32(floorf(a + 0.5f))
 v_cvt_flr_i32_f32 | i32 | f32 | d = f32_to_i32(floorf(a))
 v_cvt_f16_f32 | f16 | f32 | d = a
-v_cvt_f32_f16 | f32 | f16 | d = a
+v_cvt_f32_f16 | f32 | f16 | d = is_nan(a) ? quiet(a) : a
 v_cvt_f64_f32 | f64 | f32 | d = a
 v_cvt_f32_f64 | f32 | f64 | d = (f32)a
 v_cvt_f64_i32 | f64 | i32 | d = a
@@ -29,7 +29,7 @@ v_cvt_f16_u16 | f16 | u16 | d = (f32)a
 v_cvt_f16_i16 | f16 | i16 | d = (f32)a
 v_cvt_u16_f16 | u16 | f16 | d = (u16)SMALLER(f32_to_u32(a), 0xFFFFu)
 v_cvt_i16_f16 | i16 | f16 | d = (i16)MEDIAN(f32_to_i32(a), -32768, 32767)
-v_cvt_f32_bf16 | f32 | u16 | d = from_bf16(a)
+v_cvt_f32_bf16 | f32 | bf16 | d = from_bf16(a)
 v_cvt_pkrtz_f16_f32 | u32 | f32 f32 | d = toward_zero_f16(a) | (u32)toward_zero_f16(b) << 16
 v_cvt_pk_f16_f32 | u32 | f32 f32 | d = to_f16(a) | (u32)to_f16(b) << 16
 v_cvt_pk_bf16_f32 | u32 | f32 f32 | d = to_bf16(a) | (u32)to_bf16(b) << 16
@@ -64,7 +64,7 @@ def _scaled() -> str:
                          f"d = to_{wide}({times[0]}) | (u32)to_{wide}({times[1]}) << 16")  # fmt: skip
             halves = [WIDE[wide].format(half) for half in ("a", "a >> 16")]
             small_halves = [f"to_small({half} / scale_of(b), {constant}, 0, 0, w->saturate)" for half in halves]
-            lines.append(f"v_cvt_scalef32_pk_{small}_{wide} | {packed} | u32 u32 | "
+            lines.append(f"v_cvt_scalef32_pk_{small}_{wide} | {packed} | {wide}s u32 | "
                          f"d = {small_halves[0]} | {small_halves[1]} << {bits}")  # fmt: skip
         lines.append(f"v_cvt_scalef32_pk_{small}_f32 | {packed} | f32 f32 u32 | "
                      f"d = to_small(a / scale_of(c), {constant}, 0, 0, w->saturate) | "

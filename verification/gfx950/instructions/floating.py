@@ -39,10 +39,10 @@ v_div_fmas_f32 | f32 | f32 f32 f32 (vcc) | d = fmaf(a, b, c); d = f ? d * (expon
 v_div_fixup_f32 | f32 | f32 f32 f32 | d = div_fixup_f32(a, b, c)
 v_cmp_class_f32 | mask | f32 u32 | d = b >> class_of(a) & 1
 v_cmpx_class_f32 | maskx | f32 u32 | d = b >> class_of(a) & 1
-v_dot2c_f32_bf16 | f32 | u32 u32 (f32) | d = fmaf(from_bf16((u16)(a >> 16)), from_bf16((u16)(b >> 16)), fmaf(from_bf16((u16)a), from_bf16((u16)b), c))
-v_dot2c_f32_f16 | f32 | u32 u32 (f32) | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
-v_dot2_f32_bf16 | f32 | pair pair f32 | d = fmaf(from_bf16((u16)(a >> 16)), from_bf16((u16)(b >> 16)), fmaf(from_bf16((u16)a), from_bf16((u16)b), c))
-v_dot2_f32_f16 | f32 | pair pair f32 | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
+v_dot2c_f32_bf16 | f32 | bf16s bf16s (f32) | d = fmaf(from_bf16((u16)(a >> 16)), from_bf16((u16)(b >> 16)), fmaf(from_bf16((u16)a), from_bf16((u16)b), c))
+v_dot2c_f32_f16 | f32 | f16s f16s (f32) | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
+v_dot2_f32_bf16 | f32 | bf16s bf16s f32 | d = fmaf(from_bf16((u16)(a >> 16)), from_bf16((u16)(b >> 16)), fmaf(from_bf16((u16)a), from_bf16((u16)b), c))
+v_dot2_f32_f16 | f32 | f16s f16s f32 | d = fmaf(from_f16((u16)(a >> 16)), from_f16((u16)(b >> 16)), fmaf(from_f16((u16)a), from_f16((u16)b), c))
 """,
 )
 
@@ -65,7 +65,6 @@ v_sub_f16 | f16 | f16 f16 | d = a - b
 v_subrev_f16 | f16 | f16 f16 | d = b - a
 v_mul_f16 | f16 | f16 f16 | d = a * b
 v_fma_f16 | f16 | f16 f16 f16 | d = fma_odd(a, b, c)
-v_fmac_f16 | f16 | f16 f16 (f16) | d = fma_odd(a, b, c)
 v_min_f16 | f16 | f16 f16 | d = min_f32(a, b)
 v_max_f16 | f16 | f16 f16 | d = max_f32(a, b)
 v_min3_f16 | f16 | f16 f16 f16 | d = min_f32(min_f32(a, b), c)
@@ -76,7 +75,7 @@ v_ceil_f16 | f16 | f16 | d = ceilf(a)
 v_trunc_f16 | f16 | f16 | d = truncf(a)
 v_rndne_f16 | f16 | f16 | d = rintf(a)
 v_fract_f16 | f16 | f16 | f32 t = a - floorf(a); d = t >= 1.0f ? 0x1.ffcp-1f : t
-v_ldexp_f16 | f16 | f16 i16 | d = to_odd(ldexp((f64)a, b))
+v_ldexp_f16 | f16 | f16 power16 | d = to_odd(ldexp((f64)a, b))
 v_frexp_mant_f16 | f16 | f16 | int n; d = isfinite(a) ? frexpf(a, &n) : a
 v_frexp_exp_i16_f16 | i16 | f16 | int n = 0; if (isfinite(a)) frexpf(a, &n); d = (i16)n
 v_div_fixup_f16 | f16 | f16 f16 f16 | d = div_fixup_f32(a, b, c)

@@ -136,7 +136,8 @@ def _lds_atomics() -> list[Row]:
     found = []
     for name, (update, kind) in LDS_UPDATES.items():
         for bits in (32, 64):
-            for returns in (False, True):
+            # An exchange that returns nothing is a store: there is no such opcode.
+            for returns in (True,) if update == "swap" else (False, True):
                 spelt = f"ds_{name.partition('_')[0]}{'_rtn' if returns else ''}_{kind}{bits}"
                 found.append(_lds_atomic(spelt, bits // 8, _update(update, bits // 8), returns, update == "cmpswap"))
     for name, (bytes_, code) in LDS_FLOATS.items():

@@ -1,6 +1,6 @@
 /* Atomics on global memory, buffers and LDS, lane by lane in a seeded order. */
 #pragma once
-#include "memory.h"
+#include "lds.h"
 
 typedef u64 (*Update)(u64 old, u64 x, u64 compare);
 

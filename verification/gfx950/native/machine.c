@@ -3,9 +3,10 @@
 #include "numbers.h"
 #include "operands.h"
 #include "memory.h"
+#include "lds.h"
 #include "atomics.h"
 #include "packed.h"
-#include "matrix.h"
+#include "sparse.h"
 #include "lanes.h"
 #include "handlers.inc"
 #include "schedule.h"
@@ -13,6 +14,5 @@
 u64 layout(u32 which)
 {
     u64 sizes[] = {sizeof(Operand), sizeof(Instruction), sizeof(Launch), sizeof(Range), sizeof handlers / sizeof *handlers};
-    make_element_tables();
     return which < 5 ? sizes[which] : 0;
 }

@@ -17,6 +17,7 @@ typedef float f32;
 typedef double f64;
 
 #define LANES 64
+#define INLINE static inline __attribute__((always_inline))
 #define VCC 106
 #define M0 124
 #define EXEC 126
@@ -99,6 +100,7 @@ struct Group {
     u32 ended;
     Launch *launch;
     Group *next;
+    u32 waves_held, vgprs, lds_bytes, scratch_bytes; /* what there is memory for */
 };
 
 typedef struct {

@@ -1,12 +1,17 @@
-/* Global memory, LDS and scratch: checked accesses, and results that land when they are waited for. */
+/* Global memory and scratch: checked accesses, and results that land when they are waited for. */
 #pragma once
 #include "operands.h"
 
 /* ── what is allowed ───────────────────────────────────────────────────── */
+static inline int within(const Range *r, u64 address, u32 bytes)
+{
+    return address >= r->start && address < r->end && bytes <= r->end - address;
+}
+
 static inline int allowed(Launch *m, u64 address, u32 bytes, u32 store)
 {
     const Range *r = m->ranges + m->last_range;
-    if (m->range_count && address >= r->start && address + bytes <= r->end) return !store || r->writable;
+    if (m->range_count && within(r, address, bytes)) return !store || r->writable;
     u64 low = 0, high = m->range_count;
     while (low < high) {
         u64 middle = (low + high) / 2;
@@ -15,16 +20,25 @@ static inline int allowed(Launch *m, u64 address, u32 bytes, u32 store)
     }
     if (low == m->range_count) return 0;
     r = m->ranges + low;
-    if (address < r->start || address + bytes > r->end) return 0;
+    if (!within(r, address, bytes)) return 0;
     m->last_range = low;
     return !store || r->writable;
 }
 
 /* Every active lane's address is looked at before anything is read or written, so that an access
-   that Python may still allow (a tensor reached through a table of pointers) can be taken again. */
+   that Python may still allow (a tensor reached through a table of pointers) can be taken again.
+   Where the lowest and the highest address lie in one range, so do the others. */
 static inline int all_allowed(Wave *w, u64 lanes, const u64 *address, u32 bytes, u32 store)
 {
     Launch *m = w->group->launch;
+    if (!lanes) return 1;
+    u64 first = address[__builtin_ctzll(lanes)], low = first, high = first;
+    for (int l = 0; l < LANES; l++) {
+        u64 x = lanes >> l & 1 ? address[l] : first;
+        low = x < low ? x : low;
+        high = x > high ? x : high;
+    }
+    if (allowed(m, low, bytes, store) && within(m->ranges + m->last_range, high, bytes)) return 1;
     for (u64 rest = lanes; rest; rest &= rest - 1) {
         int l = __builtin_ctzll(rest);
         if (!allowed(m, address[l], bytes, store)) {
@@ -35,25 +49,71 @@ static inline int all_allowed(Wave *w, u64 lanes, const u64 *address, u32 bytes,
     return 1;
 }
 
-static inline int all_in_lds(Wave *w, u64 lanes, const u32 *address, u32 bytes, u32 store)
+/* ── copies, lane by lane ──────────────────────────────────────────────── */
+#define EACH_LANE(l, lanes, body) \
+    do { \
+        if ((lanes) == ~0ull) for (int l = 0; l < LANES; l++) body \
+        else for (u64 rest_ = (lanes); rest_; rest_ &= rest_ - 1) { int l = __builtin_ctzll(rest_); body } \
+    } while (0)
+
+static inline u32 small_value(const void *from, int bytes, int sign)
 {
-    u32 size = w->group->launch->lds_bytes;
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        if (address[l] > size || bytes > size - address[l]) {
-            fault(w, BAD_LDS, l, address[l], bytes, store);
-            return 0;
-        }
+    u32 x = 0;
+    memcpy(&x, from, bytes);
+    if (sign) x = bytes == 1 ? (u32)(i32)(i8)x : bytes == 2 ? (u32)(i32)(i16)x : x;
+    return x;
+}
+
+INLINE void copy_words_in(u32 (*data)[LANES], u64 lanes, const u64 *address, int words)
+{
+    EACH_LANE(l, lanes, {
+        u32 x[4];
+        memcpy(x, (const void *)address[l], 4 * words);
+        for (int k = 0; k < words; k++) data[k][l] = x[k];
+    });
+}
+
+static void copy_in(u32 (*data)[LANES], u64 lanes, const u64 *address, int bytes, int sign)
+{
+    switch (bytes) {
+    case 1: EACH_LANE(l, lanes, { data[0][l] = small_value((const void *)address[l], 1, sign); }); break;
+    case 2: EACH_LANE(l, lanes, { data[0][l] = small_value((const void *)address[l], 2, sign); }); break;
+    case 4: copy_words_in(data, lanes, address, 1); break;
+    case 8: copy_words_in(data, lanes, address, 2); break;
+    case 12: copy_words_in(data, lanes, address, 3); break;
+    case 16: copy_words_in(data, lanes, address, 4);
     }
-    return 1;
 }
 
 /* Writes count only where they change something: what tells a spin from progress. */
-static inline void put(Launch *m, u8 *to, const void *x, int bytes)
+INLINE void put(Launch *m, void *to, const void *x, int bytes)
 {
     if (memcmp(to, x, bytes)) {
         memcpy(to, x, bytes);
         m->writes++;
+    }
+}
+
+/* In ascending order of the lanes: the last one that writes to an address wins. */
+INLINE void copy_out_as(Launch *m, u32 (*data)[LANES], u64 lanes, const u64 *address, int bytes, int shift)
+{
+    EACH_LANE(l, lanes, {
+        u32 x[4];
+        x[0] = data[0][l] >> shift;
+        for (int k = 1; k < bytes / 4; k++) x[k] = data[k][l];
+        put(m, (void *)address[l], x, bytes);
+    });
+}
+
+static void copy_out(Launch *m, u32 (*data)[LANES], u64 lanes, const u64 *address, int bytes, int shift)
+{
+    switch (bytes) {
+    case 1: copy_out_as(m, data, lanes, address, 1, shift); break;
+    case 2: copy_out_as(m, data, lanes, address, 2, shift); break;
+    case 4: copy_out_as(m, data, lanes, address, 4, shift); break;
+    case 8: copy_out_as(m, data, lanes, address, 8, shift); break;
+    case 12: copy_out_as(m, data, lanes, address, 12, shift); break;
+    case 16: copy_out_as(m, data, lanes, address, 16, shift);
     }
 }
 
@@ -170,24 +230,13 @@ static inline int buffer_addresses(Wave *w, const Instruction *i, Buffer *b)
 }
 static inline u64 in_buffer(const Buffer *b, u64 lanes, u32 at, u32 bytes)
 {
-    u64 inside = 0;
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        if (b->offset[l] + at + bytes <= b->records) inside |= 1ull << l;
-    }
-    return inside;
+    u32 inside[LANES];
+    for (int l = 0; l < LANES; l++) inside[l] = b->offset[l] + at + bytes <= b->records ? 0xFFFFFFFFu : 0;
+    return packed_mask(inside) & lanes;
 }
 
-/* ── loads ─────────────────────────────────────────────────────────────── */
+/* ── loads and stores ──────────────────────────────────────────────────── */
 /* extra: 0 bytes, 1 sign, 2 half of the register (0 whole, 1 low, 2 high), 3 to LDS. */
-static inline u32 small_value(const void *from, int bytes, int sign)
-{
-    u32 x = 0;
-    memcpy(&x, from, bytes);
-    if (sign) x = bytes == 1 ? (u32)(i32)(i8)x : bytes == 2 ? (u32)(i32)(i16)x : x;
-    return x;
-}
-
 static inline Flight *loading(Wave *w, const Instruction *i, Flights *q, u64 lanes)
 {
     int bytes = i->extra[0];
@@ -203,99 +252,90 @@ static inline Flight *loading(Wave *w, const Instruction *i, Flights *q, u64 lan
 static void load_global(Wave *w, const Instruction *i)
 {
     u64 address[LANES], lanes = exec_of(w);
-    int bytes = i->extra[0];
     global_addresses(w, i, address);
-    if (!all_allowed(w, lanes, address, bytes, 0)) return;
-    Flight *f = loading(w, i, &w->vector, lanes);
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        const u8 *from = (const u8 *)address[l];
-        if (bytes < 4) f->data[0][l] = small_value(from, bytes, i->extra[1]);
-        else for (int k = 0; k < bytes / 4; k++) memcpy(&f->data[k][l], from + 4 * k, 4);
-    }
+    if (!all_allowed(w, lanes, address, i->extra[0], 0)) return;
+    copy_in(loading(w, i, &w->vector, lanes)->data, lanes, address, i->extra[0], i->extra[1]);
     flown(w, &w->vector);
+}
+
+/* The data's registers follow the address: source 3. extra: 0 bytes, 2 high half. */
+static void store_global(Wave *w, const Instruction *i)
+{
+    u64 address[LANES], lanes = exec_of(w);
+    global_addresses(w, i, address);
+    if (!all_allowed(w, lanes, address, i->extra[0], 1)) return;
+    copy_out(w->group->launch, w->v + i->source[3].reg, lanes, address, i->extra[0], i->extra[2] == 2 ? 16 : 0);
+    take_off(w, &w->vector);
+    flown(w, &w->vector);
+}
+
+/* Each dword is in range or not by itself: runs of dwords that the same lanes may reach are one access. */
+typedef struct { int count, first[4], bytes[4]; u64 lanes[4]; } Parts;
+static inline int buffer_parts(Wave *w, const Instruction *i, const Buffer *b, u64 lanes, u32 store, Parts *parts)
+{
+    int bytes = i->extra[0], step = bytes < 4 ? bytes : 4;
+    parts->count = 0;
+    for (int at = 0; at < bytes; at += step) {
+        u64 inside = in_buffer(b, lanes, at, step);
+        int last = parts->count - 1;
+        if (last >= 0 && parts->lanes[last] == inside) parts->bytes[last] += step;
+        else parts->first[parts->count] = at, parts->bytes[parts->count] = step, parts->lanes[parts->count++] = inside;
+    }
+    for (int n = 0; n < parts->count; n++) {
+        u64 address[LANES];
+        for (int l = 0; l < LANES; l++) address[l] = b->address[l] + parts->first[n];
+        if (!all_allowed(w, parts->lanes[n], address, parts->bytes[n], store)) return 0;
+    }
+    return 1;
 }
 
 static void load_buffer(Wave *w, const Instruction *i)
 {
     Buffer b;
+    Parts parts;
     u64 lanes = exec_of(w);
-    int bytes = i->extra[0], step = bytes < 4 ? bytes : 4, count = bytes < 4 ? 1 : bytes / 4;
-    if (!buffer_addresses(w, i, &b)) return;
-    u64 inside[4], address[LANES];
-    for (int k = 0; k < count; k++) {
-        inside[k] = in_buffer(&b, lanes, 4 * k, step);
-        for (int l = 0; l < LANES; l++) address[l] = b.address[l] + 4 * k;
-        if (!all_allowed(w, inside[k], address, step, 0)) return;
-    }
+    if (!buffer_addresses(w, i, &b) || !buffer_parts(w, i, &b, lanes, 0, &parts)) return;
     Flight *f = loading(w, i, &w->vector, lanes);
-    for (int k = 0; k < count; k++)
-        for (u64 rest = lanes; rest; rest &= rest - 1) {
-            int l = __builtin_ctzll(rest);
-            f->data[k][l] = inside[k] >> l & 1 ? small_value((const u8 *)b.address[l] + 4 * k, step, i->extra[1]) : 0;
-        }
-    flown(w, &w->vector);
-}
-
-/* ── stores ────────────────────────────────────────────────────────────── */
-/* The data's registers follow the address: source 3. extra: 0 bytes, 2 high half. */
-static inline void store_lane(Wave *w, const Instruction *i, int l, u8 *to, int k)
-{
-    const Operand *data = &i->source[3];
-    u32 x = w->v[data->reg + k][l];
-    if (i->extra[2] == 2) x >>= 16;
-    put(w->group->launch, to + 4 * k, &x, i->extra[0] < 4 ? i->extra[0] : 4);
-}
-
-static void store_global(Wave *w, const Instruction *i)
-{
-    u64 address[LANES], lanes = exec_of(w);
-    int bytes = i->extra[0], count = bytes < 4 ? 1 : bytes / 4;
-    global_addresses(w, i, address);
-    if (!all_allowed(w, lanes, address, bytes, 1)) return;
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        for (int k = 0; k < count; k++) store_lane(w, i, l, (u8 *)address[l], k);
+    for (int n = 0; n < parts.count; n++) {
+        u64 address[LANES];
+        for (int l = 0; l < LANES; l++) address[l] = b.address[l] + parts.first[n];
+        u32 (*data)[LANES] = f->data + parts.first[n] / 4;
+        if (parts.lanes[n] != lanes) memset(data, 0, (parts.bytes[n] + 3) / 4 * sizeof *data);
+        copy_in(data, parts.lanes[n], address, parts.bytes[n], i->extra[1]);
     }
-    take_off(w, &w->vector);
     flown(w, &w->vector);
 }
 
 static void store_buffer(Wave *w, const Instruction *i)
 {
     Buffer b;
-    u64 lanes = exec_of(w), inside[4], address[LANES];
-    int bytes = i->extra[0], step = bytes < 4 ? bytes : 4, count = bytes < 4 ? 1 : bytes / 4;
-    if (!buffer_addresses(w, i, &b)) return;
-    for (int k = 0; k < count; k++) {
-        inside[k] = in_buffer(&b, lanes, 4 * k, step);
-        for (int l = 0; l < LANES; l++) address[l] = b.address[l] + 4 * k;
-        if (!all_allowed(w, inside[k], address, step, 1)) return;
+    Parts parts;
+    if (!buffer_addresses(w, i, &b) || !buffer_parts(w, i, &b, exec_of(w), 1, &parts)) return;
+    for (int n = 0; n < parts.count; n++) {
+        u64 address[LANES];
+        for (int l = 0; l < LANES; l++) address[l] = b.address[l] + parts.first[n];
+        copy_out(w->group->launch, w->v + i->source[3].reg + parts.first[n] / 4, parts.lanes[n], address,
+                 parts.bytes[n], i->extra[2] == 2 ? 16 : 0);
     }
-    for (int k = 0; k < count; k++)
-        for (u64 rest = inside[k]; rest; rest &= rest - 1) {
-            int l = __builtin_ctzll(rest);
-            store_lane(w, i, l, (u8 *)b.address[l], k);
-        }
     take_off(w, &w->vector);
     flown(w, &w->vector);
 }
 
 /* ── scratch: each lane has its own bytes ──────────────────────────────── */
-static inline int scratch_addresses(Wave *w, const Instruction *i, u32 *address)
+static inline int scratch_addresses(Wave *w, const Instruction *i, u64 *address)
 {
-    u32 buffer[LANES], size = w->group->launch->scratch_bytes, bytes = i->extra[0];
+    u32 buffer[LANES], offset[LANES], size = w->group->launch->scratch_bytes, bytes = i->extra[0];
     const Operand *vector = &i->source[0], *base = &i->source[1];
     u32 start = (base->where == NOTHING ? 0 : scalar32(w, base)) + (u32)i->immediate;
-    if (vector->where == NOTHING) for (int l = 0; l < LANES; l++) address[l] = start;
-    else {
-        const u32 *offset = source32(w, i, 0, buffer, 0);
-        for (int l = 0; l < LANES; l++) address[l] = start + offset[l];
+    const u32 *x = vector->where == NOTHING ? 0 : source32(w, i, 0, buffer, 0);
+    for (int l = 0; l < LANES; l++) {
+        offset[l] = start + (x ? x[l] : 0);
+        address[l] = (u64)w->scratch + (u64)l * size + offset[l];
     }
     for (u64 rest = exec_of(w); rest; rest &= rest - 1) {
         int l = __builtin_ctzll(rest);
-        if (address[l] > size || bytes > size - address[l]) {
-            fault(w, BAD_SCRATCH, l, address[l], bytes, 0);
+        if (offset[l] > size || bytes > size - offset[l]) {
+            fault(w, BAD_SCRATCH, l, offset[l], bytes, 0);
             return 0;
         }
     }
@@ -303,28 +343,16 @@ static inline int scratch_addresses(Wave *w, const Instruction *i, u32 *address)
 }
 static void load_scratch(Wave *w, const Instruction *i)
 {
-    u32 address[LANES], size = w->group->launch->scratch_bytes;
-    u64 lanes = exec_of(w);
-    int bytes = i->extra[0];
+    u64 address[LANES], lanes = exec_of(w);
     if (!scratch_addresses(w, i, address)) return;
-    Flight *f = loading(w, i, &w->vector, lanes);
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        const u8 *from = w->scratch + (u64)l * size + address[l];
-        if (bytes < 4) f->data[0][l] = small_value(from, bytes, i->extra[1]);
-        else for (int k = 0; k < bytes / 4; k++) memcpy(&f->data[k][l], from + 4 * k, 4);
-    }
+    copy_in(loading(w, i, &w->vector, lanes)->data, lanes, address, i->extra[0], i->extra[1]);
     flown(w, &w->vector);
 }
 static void store_scratch(Wave *w, const Instruction *i)
 {
-    u32 address[LANES], size = w->group->launch->scratch_bytes;
-    int bytes = i->extra[0], count = bytes < 4 ? 1 : bytes / 4;
+    u64 address[LANES];
     if (!scratch_addresses(w, i, address)) return;
-    for (u64 rest = exec_of(w); rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest);
-        for (int k = 0; k < count; k++) store_lane(w, i, l, w->scratch + (u64)l * size + address[l], k);
-    }
+    copy_out(w->group->launch, w->v + i->source[3].reg, exec_of(w), address, i->extra[0], i->extra[2] == 2 ? 16 : 0);
     take_off(w, &w->vector);
     flown(w, &w->vector);
 }
@@ -344,124 +372,5 @@ static void load_scalar(Wave *w, const Instruction *i)
     f->count = i->extra[0];
     f->reg = i->result[0].reg;
     memcpy(f->data[0], (const void *)address, bytes);
-    flown(w, &w->local);
-}
-
-/* ── LDS ───────────────────────────────────────────────────────────────── */
-/* sources: 0 address, 3 first data, 4 second data. extra: 0 bytes, 1 sign, 2 half,
-   4 and 5 offsets of the two-element forms (bytes), 6 elements (1 or 2). */
-static inline const u32 *lds_addresses(Wave *w, const Instruction *i, u32 *out, u32 offset)
-{
-    u32 buffer[LANES];
-    const u32 *base = source32(w, i, 0, buffer, 0);
-    for (int l = 0; l < LANES; l++) out[l] = base[l] + offset;
-    return out;
-}
-
-static void load_lds(Wave *w, const Instruction *i)
-{
-    u32 at[2][LANES];
-    u64 lanes = exec_of(w);
-    int bytes = i->extra[0], words = bytes < 4 ? 1 : bytes / 4;
-    u8 *lds = w->group->lds;
-    for (int e = 0; e < i->extra[6]; e++) {
-        lds_addresses(w, i, at[e], i->extra[4 + e]);
-        if (!all_in_lds(w, lanes, at[e], bytes, 0)) return;
-    }
-    Flight *f = loading(w, i, &w->local, lanes);
-    f->count = words * i->extra[6];
-    for (int e = 0; e < i->extra[6]; e++)
-        for (u64 rest = lanes; rest; rest &= rest - 1) {
-            int l = __builtin_ctzll(rest);
-            const u8 *from = lds + at[e][l];
-            if (bytes < 4) f->data[0][l] = small_value(from, bytes, i->extra[1]);
-            else for (int k = 0; k < words; k++) memcpy(&f->data[e * words + k][l], from + 4 * k, 4);
-        }
-    flown(w, &w->local);
-}
-
-static void store_lds(Wave *w, const Instruction *i)
-{
-    u32 at[2][LANES];
-    u64 lanes = exec_of(w);
-    int bytes = i->extra[0], words = bytes < 4 ? 1 : bytes / 4;
-    for (int e = 0; e < i->extra[6]; e++) {
-        lds_addresses(w, i, at[e], i->extra[4 + e]);
-        if (!all_in_lds(w, lanes, at[e], bytes, 1)) return;
-    }
-    for (int e = 0; e < i->extra[6]; e++) {
-        u32 reg = i->source[3 + e].reg;
-        for (u64 rest = lanes; rest; rest &= rest - 1) {
-            int l = __builtin_ctzll(rest);
-            u8 *to = w->group->lds + at[e][l];
-            for (int k = 0; k < words; k++) {
-                u32 x = w->v[reg + k][l] >> (i->extra[2] == 2 ? 16 : 0);
-                put(w->group->launch, to + 4 * k, &x, bytes < 4 ? bytes : 4);
-            }
-        }
-    }
-    take_off(w, &w->local);
-    flown(w, &w->local);
-}
-
-/* Transposing reads: within each 16 lanes, element k of lane l is element l mod n of lane
-   k·(16/n) + l/n, n elements of 16, 8, 6 or 4 bits a lane. extra 1: bits. */
-static void load_lds_transposed(Wave *w, const Instruction *i)
-{
-    u32 at[LANES];
-    int bits = i->extra[1], bytes = i->extra[0], n = bytes * 8 / bits, step = 16 / n;
-    u64 lanes = exec_of(w);
-    lds_addresses(w, i, at, i->extra[4]);
-    if (!all_in_lds(w, lanes, at, bytes, 0)) return;
-    Flight *f = loading(w, i, &w->local, lanes);
-    f->count = bytes / 4;
-    for (u64 rest = lanes; rest; rest &= rest - 1) {
-        int l = __builtin_ctzll(rest), row = l & ~15, column = l & 15;
-        unsigned __int128 out = 0;
-        for (int k = 0; k < n; k++) {
-            int from = row + k * step + column / n, bit = column % n * bits;
-            u32 x = 0;
-            if (!(lanes >> from & 1)) continue;
-            memcpy(&x, w->group->lds + at[from] + bit / 8, bytes - bit / 8 < 2 ? 1 : 2);
-            out |= (unsigned __int128)(x >> bit % 8 & ((1u << bits) - 1)) << k * bits;
-        }
-        for (int k = 0; k < f->count; k++) f->data[k][l] = (u32)(out >> 32 * k);
-    }
-    flown(w, &w->local);
-}
-
-/* ds_bpermute, ds_permute, ds_swizzle: lanes exchange through the LDS hardware, not its memory. */
-static void lanes_pull(Wave *w, const Instruction *i)
-{
-    u32 at[LANES];
-    u64 lanes = exec_of(w);
-    lds_addresses(w, i, at, i->extra[4]);
-    Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[3].reg];
-    for (int l = 0; l < LANES; l++) {
-        int from = at[l] / 4 & 63;
-        f->data[0][l] = lanes >> from & 1 ? x[from] : 0;
-    }
-    flown(w, &w->local);
-}
-static void lanes_push(Wave *w, const Instruction *i)
-{
-    u32 at[LANES];
-    u64 lanes = exec_of(w);
-    lds_addresses(w, i, at, i->extra[4]);
-    Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[3].reg];
-    for (int l = 0; l < LANES; l++) f->data[0][l] = 0;
-    for (int l = 0; l < LANES; l++)
-        if (lanes >> l & 1) f->data[0][at[l] / 4 & 63] = x[l];
-    flown(w, &w->local);
-}
-static void lanes_swizzle(Wave *w, const Instruction *i)
-{
-    u64 lanes = exec_of(w);
-    Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[0].reg];
-    const i8 *from = lanes_of(w, i);
-    for (int l = 0; l < LANES; l++) f->data[0][l] = from[l] >= 0 && (lanes >> from[l] & 1) ? x[from[l]] : 0;
     flown(w, &w->local);
 }

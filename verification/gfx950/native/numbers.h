@@ -11,25 +11,23 @@ static inline f32 flushed(f32 x)
 }
 
 /* ── fp16 and bf16 ─────────────────────────────────────────────────────── */
-#ifdef __FLT16_MANT_DIG__
-static inline f32 from_f16(u16 x) { _Float16 y; memcpy(&y, &x, 2); return (f32)y; }
-static inline u16 to_f16(f32 x) { _Float16 y = (_Float16)x; u16 z; memcpy(&z, &y, 2); return z; }
-#else
+/* Without branches, so that loops over lanes vectorise. A NaN keeps its bits: minimum and maximum tell
+   a signalling one, arithmetic makes it quiet. */
 static inline f32 from_f16(u16 x)
 {
     u32 sign = (u32)(x & 0x8000) << 16, magnitude = x & 0x7FFF;
-    if (magnitude >= 0x7C00) return as_f32(sign | 0x7F800000u | (magnitude & 0x3FF) << 13);
-    return as_f32(sign | as_u32(as_f32(magnitude << 13) * 0x1p112f));
+    u32 normal = (magnitude << 13) + 0x38000000u, tiny = as_u32((f32)(i32)magnitude * 0x1p-24f);
+    u32 special = 0x7F800000u | (magnitude & 0x3FF) << 13;
+    return as_f32(sign | (magnitude >= 0x7C00 ? special : magnitude < 0x400 ? tiny : normal));
 }
 static inline u16 to_f16(f32 x)
 {
     u32 bits = as_u32(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude > 0x7F800000u) return (u16)(sign | 0x7E00 | (magnitude >> 13 & 0x3FF));
-    if (magnitude >= 0x477FF000u) return (u16)(sign | 0x7C00);
-    if (magnitude < 0x38800000u) return (u16)(sign | (as_u32(as_f32(magnitude) + 0.5f) & 0xFFFF));
-    return (u16)(sign | (magnitude - 0x38000000u + 0xFFF + (magnitude >> 13 & 1)) >> 13);
+    u32 normal = (magnitude - 0x38000000u + 0xFFF + (magnitude >> 13 & 1)) >> 13;
+    u32 tiny = as_u32(as_f32(magnitude) + 0.5f) & 0xFFFF, nan = 0x7E00 | (magnitude >> 13 & 0x3FF);
+    u32 finite = magnitude < 0x38800000u ? tiny : normal;
+    return (u16)(sign | (magnitude > 0x7F800000u ? nan : magnitude >= 0x477FF000u ? 0x7C00 : finite));
 }
-#endif
 
 static inline f32 from_bf16(u16 x) { return as_f32((u32)x << 16); }
 static inline u16 to_bf16(f32 x)
@@ -75,14 +73,14 @@ static const Small FP6 = {2, 3, 1, NUMBERS}, BF6 = {3, 2, 3, NUMBERS}, FP4 = {2,
 
 static inline f32 from_small(u32 code, Small f)
 {
-    u32 sign = code >> (f.exponent + f.mantissa) & 1, exponent = code >> f.mantissa & ((1u << f.exponent) - 1);
-    u32 mantissa = code & ((1u << f.mantissa) - 1), top = (1u << f.exponent) - 1;
-    f32 x;
-    if (f.top == IEEE_TOP && exponent == top) x = mantissa ? as_f32(0x7FC00000u) : INFINITY;
-    else if (f.top == NAN_ONLY && exponent == top && mantissa == (1u << f.mantissa) - 1) x = as_f32(0x7FC00000u);
-    else if (!exponent) x = ldexpf((f32)mantissa, 1 - f.bias - f.mantissa);
-    else x = ldexpf((f32)(mantissa | 1u << f.mantissa), (int)exponent - f.bias - f.mantissa);
-    return sign ? -x : x;
+    u32 width = f.exponent + f.mantissa, ones = (1u << width) - 1, magnitude = code & ones;
+    u32 top = ((1u << f.exponent) - 1) << f.mantissa, sign = (code >> width & 1) << 31;
+    u32 normal = (magnitude << (23 - f.mantissa)) + ((u32)(127 - f.bias) << 23);
+    u32 tiny = as_u32((f32)(i32)magnitude * as_f32((u32)(128 - f.bias - f.mantissa) << 23));
+    u32 x = magnitude >> f.mantissa ? normal : tiny;
+    if (f.top == IEEE_TOP) x = magnitude > top ? 0x7FC00000u : magnitude == top ? 0x7F800000u : x;
+    if (f.top == NAN_ONLY) x = magnitude == ones ? 0x7FC00000u : x;
+    return as_f32(sign | x);
 }
 
 static inline f64 largest_small(Small f)

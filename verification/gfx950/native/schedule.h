@@ -1,13 +1,61 @@
 /* Who runs when: workgroups start in order, waves take turns, a spin without progress is a deadlock. */
 #pragma once
 #include "atomics.h"
-#include "matrix.h"
+#include "sparse.h"
 #include "lanes.h"
 
 #define POISON 0x7FE5A5E5u
 #define VECTOR_BYTES(m) ((u64)(m)->vgprs * LANES * 4)
 
-/* A group's memory is kept for the next one: its registers stay in the cache. */
+/* A group's memory is kept for the next one, of this launch or of a later one: its registers stay in
+   the cache. A launch takes the spare groups whole, so that threads never share one. */
+#define MOST_SPARE (64u << 20)
+static Group *spare;
+
+static u64 bytes_of(const Group *g)
+{
+    return g->waves_held * (sizeof(Wave) + (u64)g->vgprs * LANES * 4 + (u64)g->scratch_bytes * LANES) + g->lds_bytes;
+}
+
+static void free_group(Group *g)
+{
+    for (u32 k = 0; g->waves && k < g->waves_held; k++) free(g->waves[k].v), free(g->waves[k].scratch);
+    free(g->waves);
+    free(g->lds);
+    free(g);
+}
+
+/* The first groups of a list, as many as fit; the others are freed. */
+static void keep_spare(Group *list)
+{
+    u64 bytes = 0;
+    for (Group **link = &list; *link;) {
+        Group *g = *link;
+        if ((bytes += bytes_of(g)) <= MOST_SPARE) link = &g->next;
+        else *link = g->next, free_group(g);
+    }
+    for (Group *other = __atomic_exchange_n(&spare, list, __ATOMIC_ACQ_REL), *next; other; other = next) {
+        next = other->next;
+        free_group(other);
+    }
+}
+
+__attribute__((destructor)) static void free_spare(void) { keep_spare(0); }
+
+static int holds(const Group *g, const Launch *m)
+{
+    return g->waves_held >= m->waves && g->vgprs >= m->vgprs && g->lds_bytes >= m->lds_bytes && g->scratch_bytes >= m->scratch_bytes;
+}
+
+static Group *take_spare(const Launch *m)
+{
+    Group *list = __atomic_exchange_n(&spare, 0, __ATOMIC_ACQ_REL), *found = 0;
+    for (Group **link = &list; *link && !found; link = found ? link : &(*link)->next)
+        if (holds(*link, m)) found = *link, *link = found->next;
+    keep_spare(list);
+    return found;
+}
+
 static Group *new_group(Launch *m)
 {
     Group *g = m->free_groups;
@@ -15,16 +63,22 @@ static Group *new_group(Launch *m)
         m->free_groups = g->next;
         return g;
     }
+    g = take_spare(m);
+    if (g) return g;
     g = calloc(1, sizeof *g);
     if (!g) return 0;
+    g->waves_held = m->waves, g->vgprs = m->vgprs, g->lds_bytes = m->lds_bytes, g->scratch_bytes = m->scratch_bytes;
     g->lds = malloc(m->lds_bytes + 16);
     g->waves = calloc(m->waves, sizeof *g->waves);
+    int whole = g->lds && g->waves;
     for (u32 k = 0; g->waves && k < m->waves; k++) {
         if (posix_memalign((void **)&g->waves[k].v, 64, VECTOR_BYTES(m) + 64)) g->waves[k].v = 0;
         g->waves[k].scratch = malloc((u64)m->scratch_bytes * LANES + 16);
-        if (!g->waves[k].v || !g->waves[k].scratch) return 0;
+        whole &= g->waves[k].v && g->waves[k].scratch;
     }
-    return g->lds && g->waves ? g : 0;
+    if (whole) return g;
+    free_group(g);
+    return 0;
 }
 
 static void fill_poison(void *to, u64 bytes)
@@ -255,23 +309,18 @@ u32 run_launch(Launch *m)
     }
 }
 
-static void free_group(Launch *m, Group *g)
-{
-    for (u32 k = 0; k < m->waves; k++) free(g->waves[k].v), free(g->waves[k].scratch);
-    free(g->waves);
-    free(g->lds);
-    free(g);
-}
-
 void end_launch(Launch *m)
 {
+    Group *all = __atomic_exchange_n(&spare, 0, __ATOMIC_ACQ_REL);
     for (Group *lists[2] = {m->resident, m->free_groups}, **list = lists; list < lists + 2; list++)
         while (*list) {
             Group *g = *list;
             *list = g->next;
-            free_group(m, g);
+            g->next = all;
+            all = g;
         }
     m->resident = m->free_groups = 0;
+    keep_spare(all);
 }
 
 /* Where each resident wave is, for the message of a deadlock: (group, wave, pc, state) rows. */
