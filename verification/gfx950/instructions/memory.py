@@ -1,4 +1,4 @@
-"""Loads, stores and atomics; their C functions are in memory.h and atomics.h.
+"""Loads, stores and atomics; their C functions are in memory.h, lds.h and atomics.h.
 
 `extra`: bytes a lane, sign extension, half of the register (1 low, 2 high), to LDS, then what the
 form adds (offsets of the two-element LDS forms, their count, whether it compares and swaps).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verification.gfx950.instructions.rows import Row, rows
+from verification.gfx950.instructions.rows import rows
 
 HALVES = {
     "f16": {
@@ -32,7 +32,7 @@ PAIRS_OF_HALVES = rows("packed", "\n".join(
        "v_pk_lshlrev_b16 | u16 | u16 u16 | d = (u16)(b << (a & 15))",
        "v_pk_lshrrev_b16 | u16 | u16 u16 | d = (u16)(b >> (a & 15))",
        "v_pk_ashrrev_i16 | i16 | u16 i16 | d = (i16)(b >> (a & 15))"]
-))  # fmt: skip
+), "packed")  # fmt: skip
 
 PAIRS_OF_SINGLES = rows(
     "packed",
@@ -42,12 +42,8 @@ v_pk_mul_f32 | f32 | f32 f32 | d = a * b
 v_pk_fma_f32 | f32 | f32 f32 f32 | d = fmaf(a, b, c)
 v_pk_mov_b32 | u32 | u32 u32 | d = half ? b : a
 """,
+    "packed",
 )
 
 
-def _packed(row: Row) -> Row:
-    """The row with the form that reads op_sel by halves."""
-    return Row(row.name, row.family, row.results, row.sources, row.code, "packed", saturated=row.saturated)
-
-
-TABLE = tuple(map(_packed, PAIRS_OF_HALVES + PAIRS_OF_SINGLES))
+TABLE = PAIRS_OF_HALVES + PAIRS_OF_SINGLES

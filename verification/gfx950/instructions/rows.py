@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+RESULTS, SOURCES = "de", "abcf"
+"""Names in the statements."""
+
+
+class Source(NamedTuple):
+    """A source of a row: its name in the statements, its type, and its place among the written ones."""
+
+    name: str
+    kind: str
+    implied: bool
+    position: int
 
 
 @dataclass(frozen=True)
@@ -28,8 +41,18 @@ class Row:
         """Types of the sources that the assembly spells out."""
         return tuple(kind for kind in self.sources if not kind.startswith("("))
 
+    @property
+    def named_sources(self) -> list[Source]:
+        """The sources as the statements see them."""
+        found, written = [], 0
+        for name, kind in zip(SOURCES, self.sources, strict=False):
+            implied = kind.startswith("(")
+            found.append(Source(name, kind.strip("()"), implied, written))
+            written += not implied
+        return found
 
-def rows(family: str, text: str) -> tuple[Row, ...]:
+
+def rows(family: str, text: str, form: str = "plain") -> tuple[Row, ...]:
     """Read lines `name | results | sources | statements [## statements with clamp]`.
 
     Results are `d` and `e` in the statements, sources `a`, `b`, `c`, `f`.
@@ -39,5 +62,5 @@ def rows(family: str, text: str) -> tuple[Row, ...]:
         name, results, sources, code = (part.strip() for part in line.split(" | ", 3))
         code, _, clamped = (part.strip() for part in code.partition(" ## "))
         written, read = (tuple(kinds.replace("-", "").split()) for kinds in (results, sources))
-        found.append(Row(name, family, written, read, code, saturated=clamped or None))
+        found.append(Row(name, family, written, read, code, form, saturated=clamped or None))
     return tuple(found)
