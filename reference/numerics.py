@@ -132,6 +132,22 @@ class Numerics:
             x = self._shifted(name, x, _spacing(x))
         return self.note(name, x)
 
+    def before_choice(self, point: str, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """X as a discrete choice finds it, and by how much it is off where it has been stored in `dtype`.
+
+        When perturbed x keeps its value: it is for the choice to go either way within that distance.
+        """
+        if not self.has(point):
+            return self.note(point, x), torch.zeros_like(x)
+        slack = torch.where(torch.isfinite(x), 0.5 * ulp(torch.nan_to_num(x), dtype), 0.0)
+        return self.note(point, round_to_nearest(x, dtype) if self.mode == "rounded" else x), slack
+
+    def arrival(self, name: str, keys: Tensor) -> Tensor:
+        """Order of the last axis by ascending keys; when perturbed any, for terms that arrive in any order."""
+        if self.mode == "perturbed":
+            keys = self._uniform(name, keys, 1.0)
+        return keys.argsort(dim=-1, stable=True)
+
     def either(self, name: str, usual: Tensor, other: Tensor) -> Tensor:
         """The usual one of two values that a right implementation may choose between; when perturbed, by lot."""
         if self.mode == "perturbed":
