@@ -132,11 +132,35 @@ class Numerics:
             x = self._shifted(name, x, _spacing(x))
         return self.note(name, x)
 
-    def apply(self, name: str, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    def before_choice(self, point: str, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """X as a discrete choice finds it, and by how much it is off where it has been stored in `dtype`.
+
+        When perturbed x keeps its value: it is for the choice to go either way within that distance.
+        """
+        if not self.has(point):
+            return self.note(point, x), torch.zeros_like(x)
+        slack = torch.where(torch.isfinite(x), 0.5 * ulp(torch.nan_to_num(x), dtype), 0.0)
+        return self.note(point, round_to_nearest(x, dtype) if self.mode == "rounded" else x), slack
+
+    def arrival(self, name: str, keys: Tensor) -> Tensor:
+        """Order of the last axis by ascending keys; when perturbed any, for terms that arrive in any order."""
+        if self.mode == "perturbed":
+            keys = self._uniform(name, keys, 1.0)
+        return keys.argsort(dim=-1, stable=True)
+
+    def either(self, name: str, usual: Tensor, other: Tensor) -> Tensor:
+        """The usual one of two values that a right implementation may choose between; when perturbed, by lot."""
+        if self.mode == "perturbed":
+            usual = torch.where(self._uniform(name, usual, 1.0) > 0, other, usual)
+        return self.note(name, usual)
+
+    def apply(self, name: str, function: Callable[[Tensor], Tensor], x: Tensor, *, formed_at: float = 0.0) -> Tensor:
         """function(x) as fp32 hardware gives it: at a once-rounded argument, within 2 ulps.
 
         Equal arguments give equal results, bit for bit, in every reading: a library's function may
         differ in its last bit between the lanes and the tail of a vector, which would break ties.
+        Where implementations form the result as a difference of terms, `formed_at` is their size:
+        the ulps are those of the larger of the two.
         """
         if x.requires_grad:
             return self.note(name, function(x))
@@ -144,7 +168,7 @@ class Numerics:
         if self.mode == "perturbed":
             moved = values * (1 + self._uniform(f"{name}.argument", values, 1.0) * UNIT_FP32)
             results = function(moved)
-            results = torch.where(torch.isfinite(values), self._approximate(name, results), results)
+            results = torch.where(torch.isfinite(values), self._approximate(name, results, formed_at), results)
         else:
             results = function(values)
         return self.note(name, results[places])
@@ -208,9 +232,10 @@ class Numerics:
         noise = torch.rand(like.shape, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
         return ((2 * noise - 1) * bound).to(like.device)
 
-    def _approximate(self, name: str, y: Tensor) -> Tensor:
+    def _approximate(self, name: str, y: Tensor, formed_at: float = 0.0) -> Tensor:
         # A subnormal may be flushed: it is off by itself. At 0 and Inf results are exact.
-        bound = torch.where(y.abs() < TINY_FP32, y.abs(), FUNCTION_ULPS * ulp(y, torch.float32))
+        size = y.abs().clamp(min=formed_at)
+        bound = torch.where(size < TINY_FP32, size, FUNCTION_ULPS * ulp(size, torch.float32))
         moved = y + self._uniform(name, y, 1.0) * bound
         return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 

@@ -315,6 +315,27 @@ def test_a_perturbed_function_is_off_by_its_argument_and_two_ulps() -> None:
     assert 0 < (moved - x).abs().max() <= 2.0**-24 * 1.9 + 2 * 2.0**-23
 
 
+def test_a_function_formed_as_a_difference_is_off_by_ulps_of_its_terms() -> None:
+    x = torch.linspace(-1e-6, 1e-6, 501, dtype=torch.float64)
+    moved = perturbed(8).apply("tangent", torch.tanh, x, formed_at=1.0)
+    assert 2.0**-23 < (moved - torch.tanh(x)).abs().max() <= 2 * 2.0**-23 + 1e-12
+    assert perturbed(8).apply("tangent", torch.tanh, doubles(0.0), formed_at=1.0).item() == 0.0
+    large = perturbed(8).apply("identity", lambda value: value, doubles(3.0), formed_at=1.0)
+    assert torch.equal(large, perturbed(8).apply("identity", lambda value: value, doubles(3.0)))
+    assert torch.equal(EXACT.apply("tangent", torch.tanh, x, formed_at=1.0), torch.tanh(x))
+
+
+def test_either_of_two_values_is_drawn_by_lot_when_perturbed_and_else_the_usual_one() -> None:
+    usual, other = torch.zeros(4096, dtype=torch.float64), torch.ones(4096, dtype=torch.float64)
+    for numerics in (EXACT, ROUNDED):
+        assert torch.equal(numerics.either("code", usual, other), usual)
+    drawn = perturbed(3).either("code", usual, other)
+    assert drawn.unique().tolist() == [0.0, 1.0]
+    assert abs(drawn.mean().item() - 0.5) < 6 * 0.5 / 4096**0.5
+    assert torch.equal(drawn, perturbed(3).either("code", usual, other))
+    assert not torch.equal(drawn, perturbed(4).either("code", usual, other))
+
+
 def test_a_perturbed_quotient_is_off_by_two_ulps() -> None:
     x = torch.linspace(1.1, 1.9, 500, dtype=torch.float64)
     moved = perturbed(8).divide("quotient", x, torch.ones_like(x))
