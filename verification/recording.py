@@ -18,10 +18,11 @@ from pathlib import Path
 import triton
 from torch import Tensor
 
+from fused.boundary import Implementation
 from verification.budget import Golden, derive
 from verification.comparison import Observed, compare
 from verification.compilation import representative
-from verification.execution import Run
+from verification.execution import Refused, Run
 from verification.gfx950 import conformance, executor
 from verification.gfx950.machine import ExecutionError
 from verification.gfx950.recorded import RecordedLaunch, write
@@ -46,7 +47,7 @@ def subjects() -> dict[str, Judged]:
             for configuration in one.declared.configurations or (None,):
                 label = f"{one.declared.name}{'+' + configuration if configuration else ''}"
                 for case in representative(operator):
-                    found[f"{case.id} {label}"] = _case(operator, one.declared.name, configuration, case)
+                    found[f"{case.id} {label}"] = _case(operator, one.declared, configuration, case)
     return found
 
 
@@ -54,11 +55,8 @@ def _program(program: conformance.Program) -> Judged:
     return lambda: conformance.judge(program.run(program.inputs()), program.expected(program.inputs()))
 
 
-def _case(operator: Operator, name: str, configuration: str | None, case: Case) -> Judged:
+def _case(operator: Operator, implementation: Implementation, configuration: str | None, case: Case) -> Judged:
     def judged() -> list[str]:
-        implementation = next(
-            one.declared for one in builtin() if (one.declared.operator, one.declared.name) == (operator.name, name)
-        )
         # Fresh arguments: some are written in place.
         given, arguments = operator.arguments(case), operator.arguments(case)
         run = Run(implementation, list(operator.weights), configuration, "cpu")
@@ -88,6 +86,10 @@ def record(folder: Path) -> Path:
         with _messages() as messages, executor() as session:
             try:
                 findings = judged()
+            except Refused as refusal:
+                if refusal.kind != "unsupported":
+                    raise
+                continue
             except ExecutionError:
                 raise
             except RuntimeError as error:
