@@ -91,9 +91,9 @@ def _program(
         c = torch.empty((m, n), dtype=torch.float32, device=a.device)
         options = {"matrix_instr_nonkdim": nonkdim} if nonkdim and torch.version.cuda is None else {}
         scaled_dot_kernel[grid](
-            a, inputs["a_scale"], b, inputs["b_scale"], c, n, k, TILE_M=tile_m, TILE_N=tile_n, TILE_K=tile_k, A=left, B=right,
-            A_SCALED=left not in ("bf16", "fp16"), B_SCALED=right not in ("bf16", "fp16"), STAGES=stages,
-            num_warps=warps, **options,
+            a, inputs["a_scale"], b, inputs["b_scale"], c, n, k, TILE_M=tile_m, TILE_N=tile_n, TILE_K=tile_k,
+            A=left, B=right, A_SCALED=left not in ("bf16", "fp16"), B_SCALED=right not in ("bf16", "fp16"),
+            STAGES=stages, num_warps=warps, **options,
         )  # fmt: skip
         return {"c": c}
 
