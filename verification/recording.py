@@ -19,7 +19,7 @@ import triton
 
 from verification.budget import Golden, derive
 from verification.comparison import compare
-from verification.execution import observe, run_of
+from verification.execution import Refused, observe, run_of
 from verification.gfx950 import conformance, executor
 from verification.gfx950.machine import ExecutionError
 from verification.gfx950.recorded import RecordedLaunch, write
@@ -77,6 +77,10 @@ def record(folder: Path) -> Path:
         with _messages() as messages, executor() as session:
             try:
                 findings = judged()
+            except Refused as refusal:
+                if refusal.kind != "unsupported":
+                    raise
+                continue
             except ExecutionError:
                 raise
             except RuntimeError as error:

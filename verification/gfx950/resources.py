@@ -65,7 +65,7 @@ def resources_of(launch: LaunchRecord, architecture: str) -> Resources:
     """Read off a compiled kernel's assembly and metadata."""
     listing = read(launch.assembly)
     declared = listing.metadata
-    matrix = Counter(line.opcode for line in listing.lines if line.opcode.startswith("v_mfma"))
+    matrix = Counter(line.opcode for line in listing.lines if line.opcode.startswith(("v_mfma", "v_smfmac")))
     registers = max(declared.get("vgpr_count", 0), 1)
     lds = int(launch.metadata.shared)
     code = CODE_BYTES.search(launch.assembly)

@@ -1,8 +1,7 @@
-/* Checked accesses to memory, and copies between memory and registers. */
+/* Memory as a wave reaches it: what it may touch, and copies lane by lane. */
 #pragma once
 #include "operands.h"
 
-/* ── what is allowed ───────────────────────────────────────────────────── */
 static inline int within(const Range *r, u64 address, u32 bytes)
 {
     return address >= r->start && address < r->end && bytes <= r->end - address;

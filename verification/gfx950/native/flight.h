@@ -1,4 +1,4 @@
-/* Accesses in flight: a result lands in its registers when it is waited for. */
+/* Loads and stores in flight: results that land when they are waited for. */
 #pragma once
 #include "access.h"
 
@@ -42,19 +42,6 @@ static inline Flight *take_off(Wave *w, Flights *q)
     if (q->count == MOST_VECTOR - 1) land_oldest(w, q);
     Flight *f = &q->entry[(q->first + q->count++) % MOST_VECTOR];
     f->kind = TO_NOTHING;
-    return f;
-}
-
-/* A load's flight. extra: 0 bytes, 1 sign, 2 half of the register (0 whole, 1 low, 2 high), 3 to LDS. */
-static inline Flight *loading(Wave *w, const Instruction *i, Flights *q, u64 lanes)
-{
-    int bytes = i->extra[0];
-    Flight *f = take_off(w, q);
-    f->count = bytes > 4 ? bytes / 4 : 1;
-    f->mask = lanes;
-    f->reg = i->result[0].reg;
-    f->kind = i->extra[3] ? TO_LDS : i->extra[2] == 1 ? TO_VGPR_LOW : i->extra[2] == 2 ? TO_VGPR_HIGH : TO_VGPR;
-    if (i->extra[3]) f->lds = w->s[M0] + (u32)i->immediate;
     return f;
 }
 

@@ -1,7 +1,5 @@
 /* The executor: everything in one translation unit. handlers.inc is generated from the tables. */
 #include "machine.h"
-#include "numbers.h"
-#include "operands.h"
 #include "memory.h"
 #include "lds.h"
 #include "atomics.h"

@@ -29,14 +29,14 @@ enum { NEG = 1, ABS = 2, SEXT = 4, FLUSH = 8, CROSS = 16 };
 enum { DWORD, BYTE0, BYTE1, BYTE2, BYTE3, WORD0, WORD1 };
 enum { PAD, SIGN_EXTEND, PRESERVE };
 
-/* One operand; field by field the same as OPERAND in encoding/layout.py. */
+/* One operand; field by field the same as OPERAND in encoding.py. */
 typedef struct {
     u8 where, modifiers, select, width;
     u32 reg;
     u64 value;
 } Operand;
 
-/* One instruction; field by field the same as INSTRUCTION in encoding/layout.py. */
+/* One instruction; field by field the same as INSTRUCTION in encoding.py. */
 typedef struct {
     u32 handler;
     u8 clamp, multiply, result_select, result_unused, flush, op_sel, op_sel_hi, packed_neg_lo, packed_neg_hi;

@@ -1,8 +1,8 @@
-/* Global memory, buffers, scratch and scalar loads. */
+/* Global memory, buffers and scratch. */
 #pragma once
 #include "flight.h"
 
-/* ── global and flat ───────────────────────────────────────────────────── */
+/* ── addresses ─────────────────────────────────────────────────────────── */
 /* source 0: 64-bit VGPRs, or a 32-bit offset where source 1 is an SGPR base. */
 static inline void global_addresses(Wave *w, const Instruction *i, u64 *address)
 {
@@ -18,27 +18,6 @@ static inline void global_addresses(Wave *w, const Instruction *i, u64 *address)
     for (int l = 0; l < LANES; l++) address[l] = start + offset[l];
 }
 
-static void load_global(Wave *w, const Instruction *i)
-{
-    u64 address[LANES], lanes = exec_of(w);
-    global_addresses(w, i, address);
-    if (!all_allowed(w, lanes, address, i->extra[0], 0)) return;
-    copy_in(loading(w, i, &w->vector, lanes)->data, lanes, address, i->extra[0], i->extra[1]);
-    flown(w, &w->vector);
-}
-
-/* The data's registers follow the address: source 3. extra: 0 bytes, 2 high half. */
-static void store_global(Wave *w, const Instruction *i)
-{
-    u64 address[LANES], lanes = exec_of(w);
-    global_addresses(w, i, address);
-    if (!all_allowed(w, lanes, address, i->extra[0], 1)) return;
-    copy_out(w->group->launch, w->v + i->source[3].reg, lanes, address, i->extra[0], i->extra[2] == 2 ? 16 : 0);
-    take_off(w, &w->vector);
-    flown(w, &w->vector);
-}
-
-/* ── buffers ───────────────────────────────────────────────────────────── */
 /* sources: 0 vector offset, 1 resource (4 SGPRs), 2 scalar offset. The lanes in range, component by
    component; hardware reads 0 and drops stores elsewhere. */
 typedef struct { u64 address[LANES]; u64 offset[LANES]; u64 records; } Buffer;
@@ -64,6 +43,40 @@ static inline u64 in_buffer(const Buffer *b, u64 lanes, u32 at, u32 bytes)
     u32 inside[LANES];
     for (int l = 0; l < LANES; l++) inside[l] = b->offset[l] + at + bytes <= b->records ? 0xFFFFFFFFu : 0;
     return packed_mask(inside) & lanes;
+}
+
+/* ── loads and stores ──────────────────────────────────────────────────── */
+/* extra: 0 bytes, 1 sign, 2 half of the register (0 whole, 1 low, 2 high), 3 to LDS. */
+static inline Flight *loading(Wave *w, const Instruction *i, Flights *q, u64 lanes)
+{
+    int bytes = i->extra[0];
+    Flight *f = take_off(w, q);
+    f->count = bytes > 4 ? bytes / 4 : 1;
+    f->mask = lanes;
+    f->reg = i->result[0].reg;
+    f->kind = i->extra[3] ? TO_LDS : i->extra[2] == 1 ? TO_VGPR_LOW : i->extra[2] == 2 ? TO_VGPR_HIGH : TO_VGPR;
+    if (i->extra[3]) f->lds = w->s[M0] + (u32)i->immediate;
+    return f;
+}
+
+static void load_global(Wave *w, const Instruction *i)
+{
+    u64 address[LANES], lanes = exec_of(w);
+    global_addresses(w, i, address);
+    if (!all_allowed(w, lanes, address, i->extra[0], 0)) return;
+    copy_in(loading(w, i, &w->vector, lanes)->data, lanes, address, i->extra[0], i->extra[1]);
+    flown(w, &w->vector);
+}
+
+/* The data's registers follow the address: source 3. extra: 0 bytes, 2 high half. */
+static void store_global(Wave *w, const Instruction *i)
+{
+    u64 address[LANES], lanes = exec_of(w);
+    global_addresses(w, i, address);
+    if (!all_allowed(w, lanes, address, i->extra[0], 1)) return;
+    copy_out(w->group->launch, w->v + i->source[3].reg, lanes, address, i->extra[0], i->extra[2] == 2 ? 16 : 0);
+    take_off(w, &w->vector);
+    flown(w, &w->vector);
 }
 
 /* Each dword is in range or not by itself: runs of dwords that the same lanes may reach are one access. */

@@ -1,6 +1,6 @@
 /* Reading sources and writing results: modifiers, DPP, SDWA, exec. */
 #pragma once
-#include "numbers.h"
+#include "arithmetic.h"
 
 /* exec as a mask a lane, remade when exec has changed. */
 static inline const u32 *active(Wave *w)
