@@ -230,4 +230,9 @@ OPERATOR = Operator(
             lambda case: dict(case.parameters).get("delta", True),
         ),
     ),
+    special_values=(
+        "A NaN or Inf in a candidate, or in prefix + delta, makes the row NaN (its score spoils the softmax) and "
+        "touches no other row. num_blocks = 0 mixes the prefix alone, which is the identity. The sign of a zero is "
+        "not compared."
+    ),
 )

@@ -403,4 +403,9 @@ OPERATOR = Operator(
         Law("scale_equivariance", "Powers of two in weights and scales pass through.", scales_move),
         Law("w13_layout", "Interleaved gates and ups give what separated ones give.", interleaved),
     ),
+    special_values=(
+        "A token without a local expert gives exact zeros. Ids outside the local range are skipped and never "
+        "dereferenced; duplicates in a row each count. NaN spoils its own row alone. An infinite x is specified for "
+        "bf16 activations only."
+    ),
 )

@@ -334,4 +334,9 @@ OPERATOR = Operator(
             }
         ),
     ),
+    special_values=(
+        "Ids outside [0, E) and experts that the mask switches off are skipped. No rows give two counts of 0 padded "
+        "slots and a zeroed buffer. Past num_valid_ids[0], and in the weights of padding slots, nothing is "
+        "compared."
+    ),
 )

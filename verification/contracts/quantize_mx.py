@@ -346,4 +346,9 @@ OPERATOR = Operator(
             ordinary,
         ),
     ),
+    special_values=(
+        "A NaN becomes mxfp8's NaN code, whose sign is not compared, and makes the scale of its mxfp4 group 255. "
+        "Inf saturates. A group of zeros has zero codes, and its scale byte is not compared. A group smaller than "
+        "1e-10 has the scale of 1e-10."
+    ),
 )

@@ -124,4 +124,8 @@ OPERATOR = Operator(
         ),
         storage_order("x", {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
     ),
+    special_values=(
+        "NaN and Inf spread over their row and over no other: a NaN makes the row NaN; an Inf makes its own element "
+        "NaN (Inf · 0) and the others 0. A row of zeros gives zeros. No rows launch nothing."
+    ),
 )

@@ -374,4 +374,10 @@ OPERATOR = Operator(
             lambda case: dict(case.parameters).get("groups", 1) == 1,
         ),
     ),
+    special_values=(
+        "Ids are always k distinct ones in range. NaN ranks below −Inf, −0 equals +0, equal choices go to the lower "
+        "id, groups likewise. A NaN logit has weight 0 and, under softmax, no share of its row's sum; +Inf logits "
+        "give sigmoid 1 and share a softmax equally. A row of NaN gives ids 0…k−1 with weights 0. An expert outside "
+        "the kept groups is never chosen; weights that are all 0 stay 0."
+    ),
 )

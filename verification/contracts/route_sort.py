@@ -164,4 +164,7 @@ OPERATOR = Operator(
             }
         ),
     ),
+    special_values=(
+        "As route and moe_sorting: a NaN logit still gives k distinct ids, and what is sorted is what was chosen."
+    ),
 )

@@ -179,4 +179,8 @@ OPERATOR = Operator(
         Law("odd_in_up", "The sign of the linear side is the sign of the result.", odd_in_up),
         Law("gate_is_not_up", "The two halves are told apart.", as_exchanged),
     ),
+    special_values=(
+        "tanh and sigmoid saturate: an infinite gate gives beta or 0 times the linear side, an infinite up side its "
+        "bound (or Inf where there is none). NaN spoils its own element alone."
+    ),
 )
