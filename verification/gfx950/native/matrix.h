@@ -131,9 +131,9 @@ static void multiply_small(const Product *p, u32 (*d)[LANES], int kind)
 static void begin_sum(Wave *w, const Instruction *i, int registers)
 {
     const Operand *c = &i->source[2];
-    u32 (*d)[LANES] = w->v + i->result[0].reg;
-    if (c->where == IN_VGPR) memmove(d, w->v + c->reg, registers * sizeof *d);
-    else for (int l = 0; l < registers * LANES; l++) d[0][l] = (u32)c->value;
+    u32 *d = (u32 *)(w->v + i->result[0].reg), words = registers * LANES;
+    if (c->where == IN_VGPR) memmove(d, w->v + c->reg, words * sizeof *d);
+    else for (u32 k = 0; k < words; k++) d[k] = (u32)c->value;
 }
 
 static void scale_operand(Wave *w, const Instruction *i, int k, Items *x, int rows, int size, int split)
