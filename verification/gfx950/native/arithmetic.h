@@ -47,75 +47,60 @@ static inline int exponent_of64(f64 x) { return as_u64(x) >> 52 & 0x7FF; }
 static inline int denormal(f32 x) { return !exponent_of(x) && x != 0; }
 static inline int denormal64(f64 x) { return !exponent_of64(x) && x != 0; }
 
+/* Of dividend ÷ divisor: how far their exponents are apart, what is denormal, and which of the two an operand is. */
+typedef struct {
+    int far, low_dividend, denormal_divisor, denormal_reciprocal, denormal_quotient, is_divisor, is_dividend;
+} Division;
+
+/* Whether the operand is scaled up (1) or down (−1); flag: the quotient will be scaled too. */
+static inline int div_scaling(Division d, int *flag)
+{
+    *flag = d.far || (d.denormal_quotient && !d.denormal_divisor);
+    if (d.far) return d.is_divisor;
+    if (d.denormal_divisor) return 1;
+    if (d.denormal_reciprocal) return d.denormal_quotient ? d.is_divisor : -1;
+    return d.denormal_quotient ? d.is_dividend : d.low_dividend;
+}
 static inline f32 div_scale_f32(f32 a, f32 divisor, f32 dividend, int *flag)
 {
+    int exponent = exponent_of(dividend);
+    Division d = {exponent - exponent_of(divisor) >= 96, exponent <= 23, denormal(divisor), denormal(1 / divisor),
+                  denormal(dividend / divisor), a == divisor, a == dividend};
+    int way = div_scaling(d, flag);
+    if (dividend != 0 && divisor != 0) return a * (way > 0 ? 0x1p64f : way < 0 ? 0x1p-64f : 1);
     *flag = 0;
-    if (dividend == 0 || divisor == 0) return as_f32(0x7FC00000u);
-    int tiny_reciprocal = denormal((f32)(1.0f / divisor));
-    f32 quotient = dividend / divisor;
-    if (exponent_of(dividend) - exponent_of(divisor) >= 96) {
-        *flag = 1;
-        return a == divisor ? ldexpf(a, 64) : a;
-    }
-    if (denormal(divisor)) return ldexpf(a, 64);
-    if (tiny_reciprocal && denormal(quotient)) {
-        *flag = 1;
-        return a == divisor ? ldexpf(a, 64) : a;
-    }
-    if (tiny_reciprocal) return ldexpf(a, -64);
-    if (denormal(quotient)) {
-        *flag = 1;
-        return a == dividend ? ldexpf(a, 64) : a;
-    }
-    return exponent_of(dividend) <= 23 ? ldexpf(a, 64) : a;
+    return as_f32(0x7FC00000u);
 }
 static inline f64 div_scale_f64(f64 a, f64 divisor, f64 dividend, int *flag)
 {
+    int exponent = exponent_of64(dividend);
+    Division d = {exponent - exponent_of64(divisor) >= 768, exponent <= 53, denormal64(divisor), denormal64(1 / divisor),
+                  denormal64(dividend / divisor), a == divisor, a == dividend};
+    int way = div_scaling(d, flag);
+    if (dividend != 0 && divisor != 0) return a * (way > 0 ? 0x1p128 : way < 0 ? 0x1p-128 : 1);
     *flag = 0;
-    if (dividend == 0 || divisor == 0) return NAN;
-    int tiny_reciprocal = denormal64(1.0 / divisor);
-    f64 quotient = dividend / divisor;
-    if (exponent_of64(dividend) - exponent_of64(divisor) >= 768) {
-        *flag = 1;
-        return a == divisor ? ldexp(a, 128) : a;
-    }
-    if (denormal64(divisor)) return ldexp(a, 128);
-    if (tiny_reciprocal && denormal64(quotient)) {
-        *flag = 1;
-        return a == divisor ? ldexp(a, 128) : a;
-    }
-    if (tiny_reciprocal) return ldexp(a, -128);
-    if (denormal64(quotient)) {
-        *flag = 1;
-        return a == dividend ? ldexp(a, 128) : a;
-    }
-    return exponent_of64(dividend) <= 53 ? ldexp(a, 128) : a;
+    return NAN;
 }
-static inline f32 div_fixup_f32(f32 quotient, f32 divisor, f32 dividend)
+
+/* The quotient with the sign and the special values of its division, in fp64, which holds fp32 exactly. */
+static inline f64 div_fixup(f64 quotient, f64 divisor, f64 dividend, int vanishes)
 {
-    int negative = (as_u32(divisor) ^ as_u32(dividend)) >> 31;
-    f32 x;
-    if (is_nan(dividend)) return dividend + dividend;
-    if (is_nan(divisor)) return divisor + divisor;
-    if ((divisor == 0 && dividend == 0) || (isinf(divisor) && isinf(dividend))) return as_f32(0xFFC00000u);
-    if (divisor == 0 || isinf(dividend)) x = INFINITY;
-    else if (isinf(divisor) || dividend == 0) x = 0;
-    else if (exponent_of(dividend) - exponent_of(divisor) < -150) x = 0;
-    else x = fabsf(quotient);
-    return negative ? -x : x;
-}
-static inline f64 div_fixup_f64(f64 quotient, f64 divisor, f64 dividend)
-{
-    int negative = (as_u64(divisor) ^ as_u64(dividend)) >> 63;
     f64 x;
     if (dividend != dividend) return dividend + dividend;
     if (divisor != divisor) return divisor + divisor;
     if ((divisor == 0 && dividend == 0) || (isinf(divisor) && isinf(dividend))) return as_f64(0xFFF8000000000000ull);
     if (divisor == 0 || isinf(dividend)) x = INFINITY;
-    else if (isinf(divisor) || dividend == 0) x = 0;
-    else if (exponent_of64(dividend) - exponent_of64(divisor) < -1075) x = 0;
+    else if (isinf(divisor) || dividend == 0 || vanishes) x = 0;
     else x = fabs(quotient);
-    return negative ? -x : x;
+    return as_f64(as_u64(x) | ((as_u64(divisor) ^ as_u64(dividend)) & 1ull << 63));
+}
+static inline f32 div_fixup_f32(f32 quotient, f32 divisor, f32 dividend)
+{
+    return (f32)div_fixup(quotient, divisor, dividend, exponent_of(dividend) - exponent_of(divisor) < -150);
+}
+static inline f64 div_fixup_f64(f64 quotient, f64 divisor, f64 dividend)
+{
+    return div_fixup(quotient, divisor, dividend, exponent_of64(dividend) - exponent_of64(divisor) < -1075);
 }
 
 /* ── transcendental units ──────────────────────────────────────────────── */
@@ -204,28 +189,20 @@ static inline u32 permuted(u32 a, u32 b, u32 selectors)
     for (int k = 0; k < 4; k++) d |= permuted_byte(data, selectors >> 8 * k & 0xFF) << 8 * k;
     return d;
 }
-static inline int class_of(f32 x)
+/* The classes in their order: signalling and quiet NaN, then −∞, −normal, −denormal, −0, +0 and so on up to +∞. */
+static inline int class_in(u64 bits, int fractions, int width)
 {
-    u32 bits = as_u32(x), negative = bits >> 31;
-    if (is_nan(x)) return bits >> 22 & 1 ? 1 : 0;
-    if (exponent_of(x) == 255) return negative ? 2 : 9;
-    if (exponent_of(x)) return negative ? 3 : 8;
-    if (bits & 0x7FFFFF) return negative ? 4 : 7;
-    return negative ? 5 : 6;
+    u64 top = (1ull << (width - 1 - fractions)) - 1, exponent = bits >> fractions & top;
+    u64 fraction = bits & ((1ull << fractions) - 1);
+    if (exponent == top && fraction) return fraction >> (fractions - 1);
+    int size = exponent == top ? 3 : exponent ? 2 : fraction ? 1 : 0;
+    return bits >> (width - 1) ? 5 - size : 6 + size;
 }
+static inline int class_of(f32 x) { return class_in(as_u32(x), 23, 32); }
 static inline int class_of16(f32 x)
 {
     int class = class_of(x);
     if ((class == 8 || class == 3) && fabsf(x) < 0x1p-14f) return class == 8 ? 7 : 4;
     return class;
 }
-static inline int class_of64(f64 x)
-{
-    u64 bits = as_u64(x);
-    int negative = bits >> 63;
-    if (x != x) return bits >> 51 & 1 ? 1 : 0;
-    if (exponent_of64(x) == 0x7FF) return negative ? 2 : 9;
-    if (exponent_of64(x)) return negative ? 3 : 8;
-    if (x != 0) return negative ? 4 : 7;
-    return negative ? 5 : 6;
-}
+static inline int class_of64(f64 x) { return class_in(as_u64(x), 52, 64); }

@@ -103,38 +103,39 @@ static void load_lds_transposed(Wave *w, const Instruction *i)
     flown(w, &w->local);
 }
 
-/* ds_bpermute, ds_permute, ds_swizzle: lanes exchange through the LDS hardware, not its memory. */
-static void lanes_pull(Wave *w, const Instruction *i)
-{
-    u32 at[LANES];
-    u64 lanes = exec_of(w);
-    lds_addresses(w, i, at, i->extra[4]);
-    Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[3].reg];
-    for (int l = 0; l < LANES; l++) {
-        int from = at[l] / 4 & 63;
-        f->data[0][l] = lanes >> from & 1 ? x[from] : 0;
-    }
-    flown(w, &w->local);
-}
-static void lanes_push(Wave *w, const Instruction *i)
-{
-    u32 at[LANES];
-    u64 lanes = exec_of(w);
-    lds_addresses(w, i, at, i->extra[4]);
-    Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[3].reg];
-    for (int l = 0; l < LANES; l++) f->data[0][l] = 0;
-    for (int l = 0; l < LANES; l++)
-        if (lanes >> l & 1) f->data[0][at[l] / 4 & 63] = x[l];
-    flown(w, &w->local);
-}
-static void lanes_swizzle(Wave *w, const Instruction *i)
+/* ds_bpermute, ds_permute and ds_swizzle go through the LDS hardware, not its memory:
+   each lane takes what another holds; 0 where that one is off, or is none. */
+static inline void take_lanes(Wave *w, const Instruction *i, int k, const i8 *from)
 {
     u64 lanes = exec_of(w);
     Flight *f = loading(w, i, &w->local, lanes);
-    const u32 *x = w->v[i->source[0].reg];
-    const i8 *from = lanes_of(w, i);
+    const u32 *x = w->v[i->source[k].reg];
     for (int l = 0; l < LANES; l++) f->data[0][l] = from[l] >= 0 && (lanes >> from[l] & 1) ? x[from[l]] : 0;
     flown(w, &w->local);
 }
+
+/* The lanes that addresses name, four bytes a lane. */
+static inline void addressed_lanes(Wave *w, const Instruction *i, i8 *out)
+{
+    u32 at[LANES];
+    lds_addresses(w, i, at, i->extra[4]);
+    for (int l = 0; l < LANES; l++) out[l] = at[l] / 4 & 63;
+}
+
+static void lanes_pull(Wave *w, const Instruction *i)
+{
+    i8 from[LANES];
+    addressed_lanes(w, i, from);
+    take_lanes(w, i, 3, from);
+}
+static void lanes_push(Wave *w, const Instruction *i)
+{
+    i8 to[LANES], from[LANES];
+    u64 lanes = exec_of(w);
+    addressed_lanes(w, i, to);
+    memset(from, -1, sizeof from);
+    for (int l = 0; l < LANES; l++)
+        if (lanes >> l & 1) from[to[l]] = l;
+    take_lanes(w, i, 3, from);
+}
+static void lanes_swizzle(Wave *w, const Instruction *i) { take_lanes(w, i, 0, lanes_of(w, i)); }
