@@ -115,6 +115,7 @@ class LawContext(Protocol):
     case: Case
     implementation: str
     batch_invariant: bool
+    variant: Variant
 
     def arguments(self) -> Arguments:
         """The case's arguments, cloned."""
