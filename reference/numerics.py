@@ -181,6 +181,15 @@ class Numerics:
             quotient = self._approximate(name, values)[places]
         return self.note(name, quotient)
 
+    def between(self, name: str, usual: Tensor, other: Tensor) -> Tensor:
+        """The usual one of two positive values; when perturbed anything between them, by ratio.
+
+        For what an implementation is free to choose, such as the unit in which it rounds.
+        """
+        if self.mode == "perturbed":
+            usual = usual * (other / usual) ** (0.5 + 0.5 * self._uniform(name, usual, 1.0))
+        return self.note(name, usual)
+
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms as fp32 accumulation in any order gives it.
 
