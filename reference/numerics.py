@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -105,6 +105,8 @@ class Numerics:
     mode: Mode
     variant: Variant = OFFICIAL
     seed: int = 0
+    place: str = ""
+    """Where in a loop this reading stands; each place draws noise of its own."""
     _trace: dict[str, Tensor] | None = field(default=None, repr=False)
 
     def has(self, point: str, *, default: bool = True) -> bool:
@@ -112,6 +114,10 @@ class Numerics:
         if point in self.variant.adds:
             return True
         return default and point not in self.variant.drops
+
+    def at(self, place: str) -> Numerics:
+        """The same reading inside one turn of a loop: with noise of its own there, and without a trace."""
+        return replace(self, place=f"{self.place}{place}.", _trace=None)
 
     def load(self, x: Tensor) -> Tensor:
         """A copy of x in float64: every reference computes there."""
@@ -260,7 +266,7 @@ class Numerics:
 
     def _generator(self, name: str) -> torch.Generator:
         # torch seeds from the low 32 bits alone, so name and seed are hashed together.
-        return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        return torch.Generator().manual_seed(zlib.crc32(f"{self.place}{name}".encode()))
 
 
 def _finite(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import pkgutil
 import re
@@ -123,8 +124,8 @@ class LawContext(Protocol):
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name, in-place ones included."""
 
-    def judge(self, arguments: Arguments) -> list[str]:
-        """What a comparison finds in the results on these arguments, against their own golden."""
+    def judge(self, arguments: Arguments, outputs: Outputs | None = None) -> list[str]:
+        """What a comparison finds in the results on these arguments, or in those outputs, against their golden."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,8 @@ class Operator:
 
     Each of the pair is given those of the case's arguments that its signature names; they share one `prepare`.
     """
+    gives_payload: bool = False
+    """Whether it returns, after its outputs, a payload for another operator: opaque, and never compared."""
 
     def case(self, dtype: str = "bf16", distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
         """A case of this operator; only parameters that differ from the defaults are kept."""
@@ -214,9 +217,20 @@ class Operator:
 
     def evaluate(self, arguments: Arguments, **extra: Any) -> Outputs:
         """The reference's results by output name; absent optional ones are left out."""
+        if self.payload_of is not None:
+            first = find_operator(self.payload_of).reference
+            *_, payload = first(**taken_by(first, arguments), **extra)
+            arguments = taken_by(self.reference, arguments) | {"payload": payload}
         result = self.reference(**arguments, **extra)
         values = result if isinstance(result, tuple) else (result,)
+        values = values[:-1] if self.gives_payload else values
         return {o.name: v for o, v in zip(self.outputs, values, strict=True) if v is not None}
+
+
+def taken_by(function: Callable[..., Any], arguments: Arguments) -> Arguments:
+    """Those of the arguments that the function's signature names."""
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def make_case(
