@@ -98,6 +98,13 @@ class Output:
     """A dtype's short name, or `=argument` for that argument's."""
     argument: str | None = None
     """The in-place argument that carries it."""
+    meaning: Callable[[Outputs], Tensor] | None = None
+    """What of all outputs is compared in its place, where its own value leaves something open."""
+
+    @property
+    def compared_as(self) -> str:
+        """Its name, or that of what is compared in its place."""
+        return self.meaning.__name__ if self.meaning else self.name
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,9 @@ class LawContext(Protocol):
 
     def judge(self, arguments: Arguments) -> list[str]:
         """What a comparison finds in the results on these arguments, against their own golden."""
+
+    def judge_outputs(self, outputs: Outputs) -> list[str]:
+        """What a comparison finds in these as the outputs of the case's own arguments."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +224,14 @@ class Operator:
         result = self.reference(**arguments, **extra)
         values = result if isinstance(result, tuple) else (result,)
         return {o.name: v for o, v in zip(self.outputs, values, strict=True) if v is not None}
+
+    def meant(self, outputs: Outputs) -> Outputs:
+        """The outputs as they are compared, in their own dtypes."""
+        meanings = {o.name: o.meaning for o in self.outputs}
+        return {
+            name: value if (meaning := meanings[name]) is None else meaning(outputs).to(value.dtype)
+            for name, value in outputs.items()
+        }
 
 
 def make_case(

@@ -27,7 +27,7 @@ from verification.operator import Arguments, Case, Finding, InvalidCaseError, Op
 from verification.plan import Candidate, Check
 from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
 from verification.targets import Target
-from verification.transport import Blob, read_results, scratch_folder
+from verification.transport import DTYPE_NAMES, Blob, read_results, scratch_folder
 from verification.waivers import Waivers
 from verification.worker import ROOT, Worker, WorkerError
 
@@ -275,9 +275,20 @@ class _LawContext:
 
     def judge(self, arguments: Arguments) -> list[str]:
         """What a comparison finds in the results on these arguments, against their own golden."""
-        golden = derive(self.operator, arguments, self.variant)
+        return self._judged(arguments, self._observe(arguments), derive(self.operator, arguments, self.variant))
+
+    def judge_outputs(self, outputs: Outputs) -> list[str]:
+        """What a comparison finds in these as the outputs of the case's own arguments."""
+        arguments, golden = self._running.session.golden(self.operator, self.case, self.variant.name)
+        results = [outputs[o.name] for o in self.operator.outputs if o.argument is None]
+        carried = {o.argument: outputs[o.name] for o in self.operator.outputs if o.argument and o.name in outputs}
+        devices = [self._running.check.target.device] * len(results)
+        observed = Observed(results, devices, [DTYPE_NAMES[x.dtype] for x in results], carried)
+        return self._judged(arguments, observed, golden)
+
+    def _judged(self, arguments: Arguments, observed: Observed, golden: Golden) -> list[str]:
         device = self._running.check.target.device
-        return [f.message for f in compare(self.operator, arguments, self._observe(arguments), golden, device).findings]
+        return [f.message for f in compare(self.operator, arguments, observed, golden, device).findings]
 
     def _observe(self, arguments: Arguments) -> Observed:
         observed, answer = self._running.session.execute(self._running.check, arguments)
