@@ -99,6 +99,13 @@ class Output:
     """A dtype's short name, or `=argument` for that argument's."""
     argument: str | None = None
     """The in-place argument that carries it."""
+    meaning: Callable[[Outputs], Tensor] | None = None
+    """What of all outputs is compared in its place, where its own value leaves something open."""
+
+    @property
+    def compared_as(self) -> str:
+        """Its name, or that of what is compared in its place."""
+        return self.meaning.__name__ if self.meaning else self.name
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,11 @@ class LawContext(Protocol):
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name, in-place ones included."""
 
-    def judge(self, arguments: Arguments, outputs: Outputs | None = None) -> list[str]:
-        """What a comparison finds in the results on these arguments, or in those outputs, against their golden."""
+    def judge(self, arguments: Arguments | None = None, outputs: Outputs | None = None) -> list[str]:
+        """What a comparison finds in the results on these arguments, or in those outputs, against their golden.
+
+        Without arguments: on the case's own, whose golden is at hand.
+        """
 
 
 @dataclass(frozen=True)
@@ -225,6 +235,14 @@ class Operator:
         values = result if isinstance(result, tuple) else (result,)
         values = values[:-1] if self.gives_payload else values
         return {o.name: v for o, v in zip(self.outputs, values, strict=True) if v is not None}
+
+    def meant(self, outputs: Outputs) -> Outputs:
+        """The outputs as they are compared, in their own dtypes."""
+        meanings = {o.name: o.meaning for o in self.outputs}
+        return {
+            name: value if (meaning := meanings[name]) is None else meaning(outputs).to(value.dtype)
+            for name, value in outputs.items()
+        }
 
 
 def taken_by(function: Callable[..., Any], arguments: Arguments) -> Arguments:

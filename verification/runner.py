@@ -273,9 +273,15 @@ class _LawContext:
             o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place
         }
 
-    def judge(self, arguments: Arguments, outputs: Outputs | None = None) -> list[str]:
-        """What a comparison finds in the results on these arguments, or in those outputs, against their golden."""
-        golden = derive(self.operator, arguments, self.variant)
+    def judge(self, arguments: Arguments | None = None, outputs: Outputs | None = None) -> list[str]:
+        """What a comparison finds in the results on these arguments, or in those outputs, against their golden.
+
+        Without arguments: on the case's own, whose golden is at hand.
+        """
+        if arguments is None:
+            arguments, golden = self._running.session.golden(self.operator, self.case, self.variant.name)
+        else:
+            golden = derive(self.operator, arguments, self.variant)
         device = self._running.check.target.device
         observed = self._observe(arguments) if outputs is None else _as_observed(self.operator, outputs, device)
         return [f.message for f in compare(self.operator, arguments, observed, golden, device).findings]
