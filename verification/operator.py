@@ -29,7 +29,7 @@ Named = TypeVar("Named")
 SUITES = ("smoke", "full", "nightly")
 """Each contains the one before it."""
 
-DTYPES = ("bf16", "fp16", "fp32", "int32")
+DTYPES = ("bf16", "fp16", "fp32", "int32", "int64")
 
 
 class UnknownNameError(ValueError):

@@ -42,14 +42,13 @@ class Context:
         self.calls += 1
         return {"y": self.function(**arguments)}
 
-    def judge(self, arguments):
+    def judge(self, arguments=None, outputs=None):
         """As a golden would: by the values alone, however they are laid out."""
+        if outputs is not None:
+            return [] if torch.equal(outputs["y"], self.call(self.arguments())["y"]) else ["y is wrong"]
         plain = arguments | {"x": arguments["x"].contiguous()}
         wrong = not torch.equal(self.call(arguments)["y"], self.function(**plain))
         return ["y is wrong"] if wrong else []
-
-    def judge_outputs(self, outputs):
-        return [] if torch.equal(outputs["y"], self.call(self.arguments())["y"]) else ["y is wrong"]
 
 
 def honest(x, ids, bias, missing, scale):
