@@ -54,7 +54,7 @@ def low_rank_gate(f_a: Tensor, f_b_weight: Tensor, numerics: Numerics) -> Tensor
         numerics.at(f"rows {index}").matmul("raw_gate", _filled(numerics.load(tile)), weight)[: len(tile)]
         for index, tile in enumerate(f_a.split(GATE_TILE))
     ]
-    return numerics.round("raw_gate", torch.cat(tiles), f_a.dtype)
+    return numerics.round("raw_gate", torch.cat(tiles), f_a.dtype, apart=True)
 
 
 def _filled(tile: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class KdaCall:
         """What the delta rule takes of every row."""
         numerics = self.numerics
         mixed = convolve(self.qkv, self.conv_weight, self.conv_state, sequences, numerics)
-        mixed = numerics.round("conv_output", mixed, self.qkv.dtype, default=False)
+        mixed = numerics.round("conv_output", mixed, self.qkv.dtype, default=False, apart=True)
         if self.f_a is not None and self.f_b_weight is not None:
             gate = low_rank_gate(self.f_a, self.f_b_weight, numerics).view(-1, *self.dt_bias.shape)
         else:
@@ -72,7 +72,7 @@ class KdaCall:
     def out(self, o: Tensor, sequences: list[Sequence]) -> Tensor:
         """The normed, gated rows of the sequences; zeros in every other row."""
         numerics = self.numerics
-        o = numerics.round("output", o, self.qkv.dtype, default=False)
+        o = numerics.round("output", o, self.qkv.dtype, default=False, apart=True)
         if self.norm_weight is not None:
             o = normalize_gated(o, self.output_gate, self.norm_weight, self.eps, numerics, name="output_")
         live = torch.zeros(len(o), dtype=torch.bool, device=o.device)

@@ -71,7 +71,7 @@ def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.isfinite(x), rounded, x)
 
 
-def round_to_shifted(x: Tensor, spacing: Tensor, shift: float, upward: Tensor) -> Tensor:
+def round_to_shifted(x: Tensor, spacing: Tensor, shift: float | Tensor, upward: Tensor) -> Tensor:
     """X rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
 
     Over a uniform shift in ±½ the error of each element is uniform in ±½ spacing, and equal values
@@ -123,13 +123,17 @@ class Numerics:
         """A copy of x in float64: every reference computes there."""
         return x.to(torch.float64, copy=True)
 
-    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True) -> Tensor:
-        """X as it is after being stored in `dtype`, where the variant has this point."""
+    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True, apart: bool = False) -> Tensor:
+        """X as it is after being stored in `dtype`, where the variant has this point.
+
+        Perturbed columns move `apart` where few of them are weighed against each other afterwards:
+        a shift that they have in common would cancel, but for rare shifts that sixteen runs miss.
+        """
         if self.has(point, default=default):
             if self.mode == "rounded":
                 x = round_to_nearest(x, dtype)
             elif self.mode == "perturbed":
-                x = self._shifted(point, x, ulp(x, dtype))
+                x = self._shifted(point, x, ulp(x, dtype), apart=apart)
         return self.note(point, x)
 
     def computed(self, name: str, x: Tensor) -> Tensor:
@@ -254,15 +258,22 @@ class Numerics:
         moved = y + self._uniform(name, y, 1.0) * bound
         return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 
-    def _shifted(self, name: str, x: Tensor, spacing: Tensor) -> Tensor:
+    def _shifted(self, name: str, x: Tensor, spacing: Tensor, *, apart: bool = False) -> Tensor:
         upward = self._uniform(f"{name}.tie", x, 1.0) > 0
-        return round_to_shifted(x, spacing, self._shift(name), upward.to(torch.float64))
+        shift = self._shifts(name, x.shape[-1]).to(x.device) if apart else self._shift(name)
+        return round_to_shifted(x, spacing, shift, upward.to(torch.float64))
 
     def _shift(self, name: str) -> float:
         # Each point goes through the strata in an order of its own, so that sixteen runs cover it evenly.
         order = torch.randperm(STRATA, generator=self._generator(name)).tolist()
         within = torch.rand(1, generator=self._generator(f"{name}#{self.seed}")).item()
         return float((order[self.seed % STRATA] + within) / STRATA - 0.5)
+
+    def _shifts(self, name: str, columns: int) -> Tensor:
+        """The same for each column, in orders of their own."""
+        orders = torch.rand(columns, STRATA, generator=self._generator(name)).argsort(1)
+        within = torch.rand(columns, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
+        return (orders[:, self.seed % STRATA] + within) / STRATA - 0.5
 
     def _generator(self, name: str) -> torch.Generator:
         # torch seeds from the low 32 bits alone, so name and seed are hashed together.

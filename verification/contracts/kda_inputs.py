@@ -10,7 +10,8 @@ from torch import Tensor
 from reference.numerics import OFFICIAL, Variant
 from verification.contracts.pages import draw_pages, idle_rows, paged_arguments, read_lengths
 from verification.inputs import TORCH_DTYPES, Inputs
-from verification.operator import Arguments, pick
+from verification.laws import Change
+from verification.operator import Arguments, Output, pick
 
 DEFAULTS: dict[str, Any] = {
     "lengths": "1x4", "heads": 12, "key": 128, "value": 128, "rank": 0, "lower_bound": -5.0, "slots": "apart",
@@ -36,6 +37,35 @@ VARIANTS = (
             adds=frozenset({"conv_output", "output"})),
     Variant("gate_unrounded", "f_a · f_b kept in fp32 before dt_bias", drops=frozenset({"raw_gate"})),
 )  # fmt: skip
+
+OUTPUTS = (
+    Output("out", "number", "=qkv"),
+    Output("conv_state", "exact", "=conv_state", argument="conv_state"),
+    Output("state", "number", "=state", argument="state"),
+)
+
+SENSITIVITY: dict[str, Change] = {
+    "qkv": lambda a: a["qkv"].roll(1, 1),
+    "conv_weight": lambda a: a["conv_weight"].flip(1),
+    "conv_state": lambda a: a["conv_state"].flip(2),
+    "raw_gate": lambda a: None if a["raw_gate"] is None else a["raw_gate"].roll(1, 2),
+    "f_a": lambda a: None if a["f_a"] is None else a["f_a"].roll(1, 1),
+    "f_b_weight": lambda a: None if a["f_b_weight"] is None else a["f_b_weight"].roll(1, 0),
+    "A_log": lambda a: a["A_log"].flip(0),
+    "dt_bias": lambda a: a["dt_bias"].roll(1, 1),
+    "lower_bound": lambda a: None,
+    "beta_logits": lambda a: a["beta_logits"].roll(1, 1),
+    "state": lambda a: a["state"].flip(2),
+    "read_slots": lambda a: a["read_slots"].flip(0),
+    "write_slots": lambda a: a["write_slots"].flip(0),
+    "padding_slot": lambda a: int(a["read_slots"][0]),
+    "cu_seqlens": lambda a: torch.cat([a["cu_seqlens"][:-1], a["cu_seqlens"][-1:] - 1]),
+    "scale": lambda a: a["scale"] * 2,
+    "output_gate": lambda a: None,
+    "norm_weight": lambda a: None if a["norm_weight"] is None else a["norm_weight"].roll(1),
+    "eps": lambda a: a["eps"] if a["norm_weight"] is None else 10.0,
+}
+"""Another value of each argument; None of one that is absent."""
 
 DISTRIBUTIONS = dict.fromkeys(("normal", "bounds", "parallel", "tiny", "large", "nonfinite"))
 """bounds: log-decays at both ends, strong ones first; parallel: nearly one key, β near 1, hardly a decay."""

@@ -56,13 +56,12 @@ def draw_pages(inputs: Inputs, count: int, p: dict[str, Any]) -> Pages:
     pick(p["slots"], SLOTS, "slots")
     pick(p["padding"], PADDING, "padding")
     turns = pick(p["initial"], INITIAL, "initial")
-    slots = 2 * count + 4
+    distinct = count if p["slots"] == "same" else 2 * count
+    slots = distinct + 3
     outside = torch.tensor([-1, slots, 2**31 - 1])[torch.arange(count) % 3]
     order = 1 + inputs.permutations("slots", 1, slots - 2)[0]
-    read, write = order[:count].clone(), order[count : 2 * count].clone()
-    if p["slots"] == "same":
-        write = read.clone()
-    elif p["slots"] == "shared":
+    read, write = order[:count].clone(), order[distinct - count : distinct].clone()
+    if p["slots"] == "shared":
         read[:] = read[:1].clone()
     elif p["slots"] == "unwritten":
         write[::2] = outside[::2]
