@@ -8,6 +8,8 @@ around the exact evaluation, on the very inputs of the case, is what such an imp
 
 an element, with σ the root mean square of the differences, at least half the row's median in ulps
 (sixteen runs leave some elements unlucky), N the elements compared and α the false-alarm rate.
+Where the elements of a row are sums over the same rounded terms (`Output.common_scale`) their errors
+are of one size whatever their own is, and σ is at least the root mean square over the row.
 Rows and bias have limits from the same runs. The output of a kernel under test has no part in it.
 """
 
@@ -28,7 +30,10 @@ FALSE_ALARM = 1e-6
 FLOOR = 0.5
 HALF_ULP = 3**0.5
 """Half an ulp over the spread of a rounding, ulp ÷ √12: the row limit where every run was exact."""
-FORMULA = "z·σ + ½ulp; σ = max(rms of 16 perturbed runs, ½·row median in ulps); z = Φ⁻¹(1 − 1e-6 ÷ 2N)"
+FORMULA = (
+    "z·σ + ½ulp; σ = max(rms of 16 perturbed runs, ½·row median in ulps, or the row's rms where its errors have "
+    "one scale); z = Φ⁻¹(1 − 1e-6 ÷ 2N)"
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ def derive(
         conditions = operator.condition(arguments, exact)
     exact = operator.meant(exact)
     numbers = [o.name for o in operator.outputs if o.kind == "number" and o.name in exact]
+    common = {o.name for o in operator.outputs if o.common_scale}
     count = max(sum(exact[name].numel() for name in numbers), 1)
     factor = float(stats.norm.isf(FALSE_ALARM / (2 * count)))
 
@@ -102,7 +108,7 @@ def derive(
     dtypes = output_dtypes(operator, arguments)
     return Golden(
         exact=exact,
-        budgets={n: _budget(exact[n], torch.stack(samples[n]), dtypes[n], factor) for n in numbers},
+        budgets={n: _budget(exact[n], torch.stack(samples[n]), dtypes[n], factor, n in common) for n in numbers},
         trace={n: trace[n] for n in operator.intermediates if n in trace},
         trace_error={n: _error(trace[n], torch.stack(d), torch.float32, factor)[0] for n, d in traced.items()},
         variant=variant,
@@ -116,18 +122,23 @@ def _difference(moved: Tensor, exact: Tensor) -> Tensor:
     return torch.nan_to_num(moved - exact, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _error(exact: Tensor, differences: Tensor, dtype: torch.dtype, factor: float) -> tuple[Tensor, Tensor]:
+def _error(
+    exact: Tensor, differences: Tensor, dtype: torch.dtype, factor: float, common_scale: bool = False
+) -> tuple[Tensor, Tensor]:
     """Largest error (without the output's rounding) and σ an element."""
     spacing = ulp(torch.nan_to_num(exact, nan=0.0, posinf=0.0, neginf=0.0), dtype)
     sigma = differences.square().mean(0).sqrt()
     if exact.ndim and exact.shape[-1] and exact.numel():
-        usual = (sigma / spacing).median(dim=-1, keepdim=True).values
-        sigma = torch.maximum(sigma, FLOOR * usual * spacing)
+        if common_scale:
+            least = sigma.square().mean(-1, keepdim=True).sqrt()
+        else:
+            least = FLOOR * (sigma / spacing).median(dim=-1, keepdim=True).values * spacing
+        sigma = torch.maximum(sigma, least)
     return factor * sigma, sigma
 
 
-def _budget(exact: Tensor, differences: Tensor, dtype: torch.dtype, factor: float) -> Budget:
-    allowed, sigma = _error(exact, differences, dtype, factor)
+def _budget(exact: Tensor, differences: Tensor, dtype: torch.dtype, factor: float, common_scale: bool) -> Budget:
+    allowed, sigma = _error(exact, differences, dtype, factor, common_scale)
     finite = torch.nan_to_num(exact, nan=0.0, posinf=0.0, neginf=0.0)
     allowed = allowed + 0.5 * ulp(finite.abs() + allowed, dtype)
     spacing = ulp(finite, dtype)

@@ -99,6 +99,8 @@ class Output:
     """A dtype's short name, or `=argument` for that argument's."""
     argument: str | None = None
     """The in-place argument that carries it."""
+    common_scale: bool = False
+    """Whether a row's elements are sums over the same rounded terms, so that their errors are of one size."""
     meaning: Callable[[Outputs], Tensor] | None = None
     """What of all outputs is compared in its place, where its own value leaves something open."""
 

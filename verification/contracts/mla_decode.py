@@ -249,7 +249,7 @@ GROUPS = (
 OPERATOR = Operator(
     name="mla_decode",
     reference=mla_decode,
-    outputs=(Output("latent", "number", "=q_latent"), Output("lse", "number", "fp32")),
+    outputs=(Output("latent", "number", "=q_latent", common_scale=True), Output("lse", "number", "fp32")),
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
