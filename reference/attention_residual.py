@@ -53,11 +53,7 @@ def attention_residual(
     candidates = torch.cat([numerics.load(blocks[:, :num_blocks]), candidate[:, None]], dim=1)
 
     mix = mix_candidates(candidates, score_weight, eps, numerics)
-    if output_norm_weight is None:
-        hidden = mix
-    else:
-        mix = numerics.round("mix", mix, dtype)
-        hidden = normalize(mix, output_norm_weight, output_eps, dtype, numerics, name="output_")
+    hidden = finish(mix, output_norm_weight, output_eps, dtype, numerics)
     stored = numerics.output("stored_prefix", updated, dtype)
     written = blocks.clone()
     if block_write_index >= 0:
@@ -67,15 +63,30 @@ def attention_residual(
 
 def mix_candidates(candidates: Tensor, score_weight: Tensor, eps: float, numerics: Numerics) -> Tensor:
     """Softmax-weighted sum [T, H] of the candidates [T, N, H], float64."""
-    weight = numerics.round("score_weight", numerics.load(score_weight), torch.bfloat16, default=False)
-    mean_square = numerics.sum("square_sum", candidates.square(), -1) / candidates.shape[-1]
-    inverse = numerics.apply("inverse_rms", torch.rsqrt, mean_square + eps)
-    score = numerics.computed("score", inverse * numerics.sum("dot", candidates * weight, -1))
+    score = score_candidates(candidates, score_weight, eps, numerics)
     shifted = score - score.amax(-1, keepdim=True)
     mass = numerics.apply("exponential", torch.exp, shifted)
     total = numerics.sum("mass_sum", mass, -1, keepdim=True)
     probability = numerics.divide("probability", mass, total)
     return numerics.sum("mix_sum", probability[..., None] * candidates, 1)
+
+
+def score_candidates(candidates: Tensor, score_weight: Tensor, eps: float, numerics: Numerics) -> Tensor:
+    """rsqrt(mean(v²) + eps) · ⟨v, score_weight⟩ of candidates v [..., H]; weights may broadcast before them."""
+    weight = numerics.round("score_weight", numerics.load(score_weight), torch.bfloat16, default=False)
+    mean_square = numerics.sum("square_sum", candidates.square(), -1) / candidates.shape[-1]
+    inverse = numerics.apply("inverse_rms", torch.rsqrt, mean_square + eps)
+    return numerics.computed("score", inverse * numerics.sum("dot", candidates * weight, -1))
+
+
+def finish(
+    mix: Tensor, output_norm_weight: Tensor | None, output_eps: float, dtype: torch.dtype, numerics: Numerics
+) -> Tensor:
+    """The mix rounded at the point `mix` and normed, where there is a weight; before the last rounding."""
+    if output_norm_weight is None:
+        return mix
+    mix = numerics.round("mix", mix, dtype)
+    return normalize(mix, output_norm_weight, output_eps, dtype, numerics, name="output_")
 
 
 def check_arguments(

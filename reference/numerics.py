@@ -12,7 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -71,7 +71,7 @@ def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.isfinite(x), rounded, x)
 
 
-def round_to_shifted(x: Tensor, spacing: Tensor, shift: float, upward: Tensor) -> Tensor:
+def round_to_shifted(x: Tensor, spacing: Tensor, shift: float | Tensor, upward: Tensor) -> Tensor:
     """X rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
 
     Over a uniform shift in ±½ the error of each element is uniform in ±½ spacing, and equal values
@@ -105,6 +105,8 @@ class Numerics:
     mode: Mode
     variant: Variant = OFFICIAL
     seed: int = 0
+    place: str = ""
+    """Where in a loop this reading stands; each place draws noise of its own."""
     _trace: dict[str, Tensor] | None = field(default=None, repr=False)
 
     def has(self, point: str, *, default: bool = True) -> bool:
@@ -113,17 +115,25 @@ class Numerics:
             return True
         return default and point not in self.variant.drops
 
+    def at(self, place: str) -> Numerics:
+        """The same reading inside one turn of a loop: with noise of its own there, and without a trace."""
+        return replace(self, place=f"{self.place}{place}.", _trace=None)
+
     def load(self, x: Tensor) -> Tensor:
         """A copy of x in float64: every reference computes there."""
         return x.to(torch.float64, copy=True)
 
-    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True) -> Tensor:
-        """X as it is after being stored in `dtype`, where the variant has this point."""
+    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True, apart: bool = False) -> Tensor:
+        """X as it is after being stored in `dtype`, where the variant has this point.
+
+        Perturbed columns move `apart` where few of them are weighed against each other afterwards:
+        a shift that they have in common would cancel, but for rare shifts that sixteen runs miss.
+        """
         if self.has(point, default=default):
             if self.mode == "rounded":
                 x = round_to_nearest(x, dtype)
             elif self.mode == "perturbed":
-                x = self._shifted(point, x, ulp(x, dtype))
+                x = self._shifted(point, x, ulp(x, dtype), apart=apart)
         return self.note(point, x)
 
     def computed(self, name: str, x: Tensor) -> Tensor:
@@ -180,6 +190,15 @@ class Numerics:
             values, places = torch.unique(quotient, return_inverse=True)
             quotient = self._approximate(name, values)[places]
         return self.note(name, quotient)
+
+    def between(self, name: str, usual: Tensor, other: Tensor) -> Tensor:
+        """The usual one of two positive values; when perturbed anything between them, by ratio.
+
+        For what an implementation is free to choose, such as the unit in which it rounds.
+        """
+        if self.mode == "perturbed":
+            usual = usual * (other / usual) ** (0.5 + 0.5 * self._uniform(name, usual, 1.0))
+        return self.note(name, usual)
 
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms as fp32 accumulation in any order gives it.
@@ -239,9 +258,10 @@ class Numerics:
         moved = y + self._uniform(name, y, 1.0) * bound
         return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 
-    def _shifted(self, name: str, x: Tensor, spacing: Tensor) -> Tensor:
+    def _shifted(self, name: str, x: Tensor, spacing: Tensor, *, apart: bool = False) -> Tensor:
         upward = self._uniform(f"{name}.tie", x, 1.0) > 0
-        return round_to_shifted(x, spacing, self._shift(name), upward.to(torch.float64))
+        shift = self._shifts(name, x.shape[-1]).to(x.device) if apart else self._shift(name)
+        return round_to_shifted(x, spacing, shift, upward.to(torch.float64))
 
     def _shift(self, name: str) -> float:
         # Each point goes through the strata in an order of its own, so that sixteen runs cover it evenly.
@@ -249,9 +269,15 @@ class Numerics:
         within = torch.rand(1, generator=self._generator(f"{name}#{self.seed}")).item()
         return float((order[self.seed % STRATA] + within) / STRATA - 0.5)
 
+    def _shifts(self, name: str, columns: int) -> Tensor:
+        """The same for each column, in orders of their own."""
+        orders = torch.rand(columns, STRATA, generator=self._generator(name)).argsort(1)
+        within = torch.rand(columns, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
+        return (orders[:, self.seed % STRATA] + within) / STRATA - 0.5
+
     def _generator(self, name: str) -> torch.Generator:
         # torch seeds from the low 32 bits alone, so name and seed are hashed together.
-        return torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        return torch.Generator().manual_seed(zlib.crc32(f"{self.place}{name}".encode()))
 
 
 def _finite(x: Tensor) -> Tensor:

@@ -82,6 +82,7 @@ def derive(
     trace = dict(trace)
     if conditions is None and operator.condition is not None:
         conditions = operator.condition(arguments, exact)
+    exact = operator.meant(exact)
     numbers = [o.name for o in operator.outputs if o.kind == "number" and o.name in exact]
     count = max(sum(exact[name].numel() for name in numbers), 1)
     factor = float(stats.norm.isf(FALSE_ALARM / (2 * count)))
@@ -91,7 +92,7 @@ def derive(
     for seed in range(RUNS if numbers else 0):
         moved = perturbed(seed, variant)
         with moved.trace() as passed:
-            outputs = operator.evaluate(arguments, numerics=moved, **(conditions or {}))
+            outputs = operator.meant(operator.evaluate(arguments, numerics=moved, **(conditions or {})))
         for name in numbers:
             samples[name].append(_difference(outputs[name], exact[name]))
         for name in operator.intermediates:

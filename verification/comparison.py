@@ -75,11 +75,12 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
     if outcome.findings:
         return outcome
     outputs = named(operator, observed, golden)
+    meant = operator.meant(outputs)
     for stage in (
         _inputs_unchanged(observed),
         _written(operator, arguments, outputs, golden),
         (Finding("guard", damage) for damage in observed.damages),
-        _special_values(operator, arguments, outputs, golden),
+        _special_values(operator, arguments, outputs, meant, golden),
         _structure(operator, arguments, outputs, golden),
     ):
         outcome.findings = list(stage)
@@ -88,15 +89,15 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
     golden = conditioned(operator, arguments, outputs, golden)
     for output in operator.outputs:
         if output.kind == "number" and output.name in outputs:
-            got, exact = outputs[output.name], golden.exact[output.name]
+            got, exact = meant[output.name], golden.exact[output.name]
             mask = _mask(operator, output.name, arguments, outputs)
             if mask is not None:
                 got = torch.where(mask, got, round_to_nearest(exact, got.dtype).to(got.dtype))
-            metrics, findings = compare_numbers(output.name, got, exact, golden.budgets[output.name])
+            metrics, findings = compare_numbers(output.compared_as, got, exact, golden.budgets[output.name])
             outcome.metrics += [metrics] if metrics else []
             outcome.findings += findings
         elif output.kind == "exact" and output.name in outputs:
-            outcome.findings += _equal_bits(operator, output, arguments, outputs, golden)
+            outcome.findings += _equal_bits(operator, output, arguments, outputs, meant[output.name], golden)
     return outcome
 
 
@@ -166,11 +167,13 @@ def _written(operator: Operator, arguments: Arguments, outputs: Outputs, golden:
             )
 
 
-def _special_values(operator: Operator, arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:
+def _special_values(
+    operator: Operator, arguments: Arguments, outputs: Outputs, meant: Outputs, golden: Golden
+) -> Iterator[Finding]:
     for output in operator.outputs:
         if output.kind != "number" or output.name not in outputs:
             continue
-        got, exact = outputs[output.name].to(torch.float64), golden.exact[output.name]
+        got, exact = meant[output.name].to(torch.float64), golden.exact[output.name]
         # Within its budget of overflow a number may be Inf; an exact Inf may not be a number.
         nearly_infinite = torch.isfinite(exact) & (
             exact.abs() + golden.budgets[output.name].allowed > largest(outputs[output.name].dtype)
@@ -185,7 +188,7 @@ def _special_values(operator: Operator, arguments: Arguments, outputs: Outputs, 
         if wrong.any():
             yield Finding(
                 "special_value",
-                f"{output.name}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; "
+                f"{output.compared_as}: {int(wrong.sum())} of {got.numel()} elements differ in being NaN or Inf; "
                 f"{_first(wrong, got, exact)}; {describe_failures(wrong)}",
             )
 
@@ -196,9 +199,9 @@ def _structure(operator: Operator, arguments: Arguments, outputs: Outputs, golde
 
 
 def _equal_bits(
-    operator: Operator, output: Output, arguments: Arguments, outputs: Outputs, golden: Golden
+    operator: Operator, output: Output, arguments: Arguments, outputs: Outputs, got: Tensor, golden: Golden
 ) -> Iterator[Finding]:
-    got, wanted = outputs[output.name], golden.exact[output.name].to(golden.dtypes[output.name])
+    wanted = golden.exact[output.name].to(golden.dtypes[output.name])
     different = ~same_bits(got, wanted)
     mask = _mask(operator, output.name, arguments, outputs)
     if mask is not None:

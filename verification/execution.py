@@ -22,7 +22,7 @@ from fused.boundary import Implementation, implementations_in
 from verification import tuning
 from verification.comparison import Observed
 from verification.guards import AllocationGuard
-from verification.operator import Operator, implementations
+from verification.operator import Operator, implementations, taken_by
 from verification.transport import DTYPE_NAMES, Blob, write_results
 from verification.worker import named
 
@@ -59,7 +59,7 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     wanted = blob.bytes.clone()
     owner = os.getpid()
     first = find(request["source"], request["payload_of"], request["implementation"]) if request["payload_of"] else None
-    run = Run(implementation, request["weights"], request["configuration"], device, first)
+    run = Run(implementation, request["weights"], request["configuration"], device, first, request["gives_payload"])
     started = time.perf_counter()
     if request["mode"] != "direct":
         held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
@@ -94,9 +94,11 @@ class Run:
         configuration: str | None,
         device: str,
         first: Implementation | None = None,
+        gives_payload: bool = False,
     ) -> None:
         self.implementation = implementation
         self.first = first
+        self.gives_payload = gives_payload
         self.weights = weights
         self._configuration = configuration
         self._module = sys.modules[implementation.call.__module__]
@@ -156,6 +158,8 @@ class Run:
             function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
             returned = function(*self._state, **inputs, **self.extra)
         values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) else [returned]
+        if self.gives_payload:
+            values = values[:-1]
         for value in values:
             if not isinstance(value, Tensor):
                 raise Refused("structure", f"returned a {type(value).__name__} where a tensor is expected")
@@ -167,10 +171,9 @@ class Run:
         """What this implementation takes of the inputs, and what the first of the pair returned last on its part."""
         assert self.first is not None
         assert self._state is not None
-        taken = {name: value for name, value in inputs.items() if _names(self.first.call, name)}
+        taken = taken_by(self.first.call, inputs)
         *_, payload = _bind(self.first.call, self._state, taken)(*self._state, **taken)
-        kept = {name: value for name, value in inputs.items() if _names(self.implementation.call, name)}
-        return {**kept, "payload": payload}
+        return taken_by(self.implementation.call, inputs) | {"payload": payload}
 
     def _wait(self) -> None:
         if self.device != "cpu":
@@ -180,7 +183,7 @@ class Run:
 def run_of(operator: Operator, implementation: Implementation, configuration: str | None = None) -> Run:
     """A run in this process, on the CPU: for implementations of this project."""
     first = implementations()[operator.payload_of, implementation.name] if operator.payload_of else None
-    return Run(implementation, list(operator.weights), configuration, "cpu", first)
+    return Run(implementation, list(operator.weights), configuration, "cpu", first, operator.gives_payload)
 
 
 def observe(run: Run, operator: Operator, arguments: dict[str, Any]) -> Observed:
@@ -191,10 +194,6 @@ def observe(run: Run, operator: Operator, arguments: dict[str, Any]) -> Observed
         results, ["cpu"] * len(results), [DTYPE_NAMES[x.dtype] for x in results], touched,
         damages=[damage for guard in run.guards for damage in guard.damages()],
     )  # fmt: skip
-
-
-def _names(function: Any, argument: str) -> bool:
-    return argument in inspect.signature(function).parameters
 
 
 def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> Any:

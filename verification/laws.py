@@ -14,6 +14,9 @@ from verification.operator import Arguments, Case, Law, LawContext, Outputs
 
 Change = Callable[[Arguments], Any]
 
+Rows = tuple[str, ...] | Mapping[str, int]
+"""Tensors that have rows: by their first axis, or by the axis that stands beside the name."""
+
 
 def differences(before: Outputs, after: Outputs, what: str) -> Iterator[str]:
     """A sentence an output whose shape or bits differ."""
@@ -26,17 +29,19 @@ def differences(before: Outputs, after: Outputs, what: str) -> Iterator[str]:
             yield f"{name} differs {what} in {count}; {describe_failures(different)}."
 
 
-def batch_invariance(row_arguments: tuple[str, ...]) -> Law:
-    """Each row alone, and in batches of 2 and 8, has the bits that it has in the whole batch."""
+def batch_invariance(row_arguments: Rows, outputs: Mapping[str, int] | None = None) -> Law:
+    """Each row alone, and in batches of 2 and 8, has the bits that it has in the whole batch.
+
+    `outputs` has the row axis of each output whose rows are not its first axis.
+    """
 
     def check(context: LawContext) -> Iterator[str]:
-        arguments = context.arguments()
         whole = context.call(context.arguments())
-        rows = arguments[row_arguments[0]].shape[0]
+        rows = _count(context.arguments(), row_arguments)
         for low, high in [(t, t + 1) for t in range(min(rows, 3))] + [(0, 2), (rows - 1, rows), (0, 8)]:
             high = min(high, rows)
-            part = _rows(context.arguments(), row_arguments, slice(low, high))
-            yield from differences(_sliced(whole, low, high), context.call(part), f"for rows {low}…{high - 1} alone")
+            part = context.call(_sliced_arguments(context.arguments(), row_arguments, low, high))
+            yield from differences(_sliced(whole, outputs, low, high), part, f"for rows {low}…{high - 1} alone")
 
     return Law(
         "batch_invariance",
@@ -46,32 +51,46 @@ def batch_invariance(row_arguments: tuple[str, ...]) -> Law:
     )
 
 
-def _rows(arguments: Arguments, names: tuple[str, ...], rows: slice) -> Arguments:
-    return {n: v[rows].clone() if n in names and v is not None else v for n, v in arguments.items()}
+def _axes(names: Rows | None) -> dict[str, int]:
+    return dict(names) if isinstance(names, Mapping) else dict.fromkeys(names or (), 0)
 
 
-def _sliced(outputs: Outputs, low: int, high: int) -> Outputs:
-    return {name: value[low:high] for name, value in outputs.items()}
+def _count(arguments: Arguments, names: Rows) -> int:
+    """How many rows there are, by the first of the arguments that have them."""
+    name, axis = next(iter(_axes(names).items()))
+    return int(arguments[name].shape[axis])
 
 
-def row_isolation(row_arguments: tuple[str, ...]) -> Law:
+def _sliced_arguments(arguments: Arguments, names: Rows, low: int, high: int) -> Arguments:
+    axes = {name: axis for name, axis in _axes(names).items() if arguments[name] is not None}
+    return arguments | {n: arguments[n].narrow(axis, low, high - low).clone() for n, axis in axes.items()}
+
+
+def _sliced(outputs: Outputs, axes: Mapping[str, int] | None, low: int, high: int) -> Outputs:
+    return {name: value.narrow((axes or {}).get(name, 0), low, high - low) for name, value in outputs.items()}
+
+
+def row_isolation(row_arguments: Rows, outputs: Mapping[str, int] | None = None) -> Law:
     """NaN in every other row leaves a row's bits as they are, and a change in it does not."""
 
     def check(context: LawContext) -> Iterator[str]:
         whole = context.call(context.arguments())
-        rows = context.arguments()[row_arguments[0]].shape[0]
+        rows = _count(context.arguments(), row_arguments)
         for kept in sorted({0, rows // 2, rows - 1}):
             poisoned = context.arguments()
-            for name in row_arguments:
-                _fill_other_rows(poisoned[name], kept)
+            for name, axis in _axes(row_arguments).items():
+                _fill_other_rows(poisoned[name], axis, kept)
             yield from differences(
-                _sliced(whole, kept, kept + 1),
-                _sliced(context.call(poisoned), kept, kept + 1),
+                _sliced(whole, outputs, kept, kept + 1),
+                _sliced(context.call(poisoned), outputs, kept, kept + 1),
                 f"for row {kept} when every other row is NaN",
             )
         changed = context.arguments()
-        changed[row_arguments[0]][0] = -changed[row_arguments[0]][0].roll(1)
-        if not any(differences(_sliced(whole, 0, 1), _sliced(context.call(changed), 0, 1), "")):
+        name, axis = next(iter(_axes(row_arguments).items()))
+        row = changed[name].select(axis, 0)
+        row.copy_(-row.roll(1))
+        after = context.call(changed)
+        if not any(differences(_sliced(whole, outputs, 0, 1), _sliced(after, outputs, 0, 1), "")):
             yield "A change of row 0 changed nothing in row 0: the control that shows that inputs are read."
 
     return Law(
@@ -79,10 +98,10 @@ def row_isolation(row_arguments: tuple[str, ...]) -> Law:
     )
 
 
-def _fill_other_rows(x: Tensor | None, kept: int) -> None:
+def _fill_other_rows(x: Tensor | None, axis: int, kept: int) -> None:
     if x is not None:
-        others = torch.arange(x.shape[0]) != kept
-        x[others] = torch.nan if x.is_floating_point() else -1
+        others = torch.arange(x.shape[axis]) != kept
+        x.movedim(axis, 0)[others] = torch.nan if x.is_floating_point() else -1
 
 
 def parameter_sensitivity(alternatives: Mapping[str, Change]) -> Law:
@@ -92,24 +111,28 @@ def parameter_sensitivity(alternatives: Mapping[str, Change]) -> Law:
         usual = context.call(context.arguments())
         for name, alternative in alternatives.items():
             arguments = context.arguments()
+            before = arguments[name]
             arguments[name] = alternative(arguments)
+            if arguments[name] is before:  # an option that this case leaves out
+                continue
             if not any(differences(usual, context.call(arguments), "")):
                 yield f"Changing {name} changed no bit of any output: it is ignored."
 
     return Law("parameter_sensitivity", "Every argument can change the output.", check, _ordinary)
 
 
-def storage_order(name: str, relaid: Mapping[str, Callable[[Tensor], Tensor]]) -> Law:
-    """The same values under other strides are within the same budgets.
+def storage_order(names: str | tuple[str, ...], relaid: Mapping[str, Callable[[Tensor], Tensor]]) -> Law:
+    """The same values under other strides, one argument at a time, are within the same budgets.
 
     Not the same bits: a kernel may choose its vectors, and so its order of sums, by alignment.
     """
 
     def check(context: LawContext) -> Iterator[str]:
-        for layout, relay in relaid.items():
-            arguments = context.arguments()
-            arguments[name] = relay(arguments[name])
-            yield from (f"With {name} {layout}: {finding}" for finding in context.judge(arguments))
+        for name in (names,) if isinstance(names, str) else names:
+            for layout, relay in relaid.items():
+                arguments = context.arguments()
+                arguments[name] = relay(arguments[name])
+                yield from (f"With {name} {layout}: {finding}" for finding in context.judge(arguments))
 
     return Law("storage_order", "Strides do not change values.", check)
 
@@ -129,6 +152,21 @@ def equivalence(
         wanted = expected(context.arguments(), usual)
         yield from differences(wanted, {n: after[n] for n in wanted}, "after the rewrite")
         yield from (f"After the rewrite: {finding}" for finding in context.judge(rewrite(context.arguments())))
+
+    return Law(name, claim, check, applies)
+
+
+def reassembly(
+    name: str,
+    claim: str,
+    ways: Callable[[LawContext], Iterator[tuple[str, Outputs]]],
+    applies: Callable[[Case], bool] = lambda case: True,
+) -> Law:
+    """Outputs put together from other calls, in each of the ways named, are within the case's own budgets."""
+
+    def check(context: LawContext) -> Iterator[str]:
+        for way, outputs in ways(context):
+            yield from (f"{way}: {finding}" for finding in context.judge(outputs=outputs))
 
     return Law(name, claim, check, applies)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import pkgutil
 import re
@@ -28,7 +29,7 @@ Named = TypeVar("Named")
 SUITES = ("smoke", "full", "nightly")
 """Each contains the one before it."""
 
-DTYPES = ("bf16", "fp16", "fp32", "int32")
+DTYPES = ("bf16", "fp16", "fp32", "int32", "int64")
 
 
 class UnknownNameError(ValueError):
@@ -98,6 +99,13 @@ class Output:
     """A dtype's short name, or `=argument` for that argument's."""
     argument: str | None = None
     """The in-place argument that carries it."""
+    meaning: Callable[[Outputs], Tensor] | None = None
+    """What of all outputs is compared in its place, where its own value leaves something open."""
+
+    @property
+    def compared_as(self) -> str:
+        """Its name, or that of what is compared in its place."""
+        return self.meaning.__name__ if self.meaning else self.name
 
 
 @dataclass(frozen=True)
@@ -123,8 +131,11 @@ class LawContext(Protocol):
     def call(self, arguments: Arguments) -> Outputs:
         """Results by name, in-place ones included."""
 
-    def judge(self, arguments: Arguments) -> list[str]:
-        """What a comparison finds in the results on these arguments, against their own golden."""
+    def judge(self, arguments: Arguments | None = None, outputs: Outputs | None = None) -> list[str]:
+        """What a comparison finds in the results on these arguments, or in those outputs, against their golden.
+
+        Without arguments: on the case's own, whose golden is at hand.
+        """
 
 
 @dataclass(frozen=True)
@@ -177,6 +188,8 @@ class Operator:
 
     Each of the pair is given those of the case's arguments that its signature names; they share one `prepare`.
     """
+    gives_payload: bool = False
+    """Whether it returns, after its outputs, a payload for another operator: opaque, and never compared."""
 
     def case(self, dtype: str = "bf16", distribution: str = "normal", seed: int = 0, **parameters: Any) -> Case:
         """A case of this operator; only parameters that differ from the defaults are kept."""
@@ -214,9 +227,28 @@ class Operator:
 
     def evaluate(self, arguments: Arguments, **extra: Any) -> Outputs:
         """The reference's results by output name; absent optional ones are left out."""
+        if self.payload_of is not None:
+            first = find_operator(self.payload_of).reference
+            *_, payload = first(**taken_by(first, arguments), **extra)
+            arguments = taken_by(self.reference, arguments) | {"payload": payload}
         result = self.reference(**arguments, **extra)
         values = result if isinstance(result, tuple) else (result,)
+        values = values[:-1] if self.gives_payload else values
         return {o.name: v for o, v in zip(self.outputs, values, strict=True) if v is not None}
+
+    def meant(self, outputs: Outputs) -> Outputs:
+        """The outputs as they are compared, in their own dtypes."""
+        meanings = {o.name: o.meaning for o in self.outputs}
+        return {
+            name: value if (meaning := meanings[name]) is None else meaning(outputs).to(value.dtype)
+            for name, value in outputs.items()
+        }
+
+
+def taken_by(function: Callable[..., Any], arguments: Arguments) -> Arguments:
+    """Those of the arguments that the function's signature names."""
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def make_case(

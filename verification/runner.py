@@ -27,7 +27,7 @@ from verification.operator import Arguments, Case, Finding, InvalidCaseError, Op
 from verification.plan import Candidate, Check
 from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
 from verification.targets import Target
-from verification.transport import Blob, read_results, scratch_folder
+from verification.transport import DTYPE_NAMES, Blob, read_results, scratch_folder
 from verification.waivers import Waivers
 from verification.worker import ROOT, Worker, WorkerError
 
@@ -145,7 +145,7 @@ class Session:
                 "do": "call", "source": check.candidate.source, "operator": check.operator.name,
                 "implementation": check.candidate.declared.name, "configuration": check.configuration,
                 "weights": list(check.operator.weights), "payload_of": check.operator.payload_of,
-                "device": check.target.device, "mode": mode,
+                "gives_payload": check.operator.gives_payload, "device": check.target.device, "mode": mode,
                 "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
             })  # fmt: skip
             return _observed(check, blob, before, _results(results, answer), answer), answer
@@ -273,16 +273,30 @@ class _LawContext:
             o.name: observed.in_place[o.argument] for o in self.operator.outputs if o.argument in observed.in_place
         }
 
-    def judge(self, arguments: Arguments) -> list[str]:
-        """What a comparison finds in the results on these arguments, against their own golden."""
-        golden = derive(self.operator, arguments, self.variant)
+    def judge(self, arguments: Arguments | None = None, outputs: Outputs | None = None) -> list[str]:
+        """What a comparison finds in the results on these arguments, or in those outputs, against their golden.
+
+        Without arguments: on the case's own, whose golden is at hand.
+        """
+        if arguments is None:
+            arguments, golden = self._running.session.golden(self.operator, self.case, self.variant.name)
+        else:
+            golden = derive(self.operator, arguments, self.variant)
         device = self._running.check.target.device
-        return [f.message for f in compare(self.operator, arguments, self._observe(arguments), golden, device).findings]
+        observed = self._observe(arguments) if outputs is None else _as_observed(self.operator, outputs, device)
+        return [f.message for f in compare(self.operator, arguments, observed, golden, device).findings]
 
     def _observe(self, arguments: Arguments) -> Observed:
         observed, answer = self._running.session.execute(self._running.check, arguments)
         self._running.environment = answer["environment"]
         return observed
+
+
+def _as_observed(operator: Operator, outputs: Outputs, device: str) -> Observed:
+    """Outputs by name as if a run had given them."""
+    results = [outputs[o.name] for o in operator.outputs if o.argument is None]
+    carried = {o.argument: outputs[o.name] for o in operator.outputs if o.argument is not None and o.name in outputs}
+    return Observed(results, [device] * len(results), [DTYPE_NAMES[x.dtype] for x in results], carried)
 
 
 def _results(path: Path, answer: dict[str, Any]) -> list[Tensor]:

@@ -58,7 +58,7 @@ def _count_bits(row: Likeness, operator: Operator, arguments: Arguments, outputs
     ideal = operator.evaluate(arguments, numerics=rounded(row.variant), **conditions)
     for output in operator.outputs:
         # An in-place argument is stored the same way under every variant.
-        if output.kind == "number" and output.argument is None and output.name in outputs:
+        if output.kind != "structural" and output.argument is None and output.name in outputs:
             got = outputs[output.name]
             equal = same_bits(got, ideal[output.name].to(got.dtype))
             row.elements += equal.numel()

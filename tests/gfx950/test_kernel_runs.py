@@ -105,7 +105,7 @@ def test_a_changed_kernel_is_shown_by_code_and_by_results(changed, capsys, tmp_p
     (["diff", "rms_norm", "--commit", "no-such-commit"], "no-such-commit"),
     (["diff", "rms_norm", "--triton", "no-such-folder"], "holds no triton package"),
     (["diff", "rms_norm", "--triton", ".", "--commit", "HEAD"], "name one or two of"),
-    (["run", "rms_nrom"], "did you mean rms_norm?"),
+    (["run", "rms_nrom"], "did you mean rms_norm"),
     (["run", "rms_norm", "words"], "only FILE.py takes further words"),
     (["run", "rms_norm", "--models", "matrix=exact"], "chooses no model"),
     (["run", "nowhere.py"], "there is no such file"),

@@ -336,6 +336,28 @@ def test_either_of_two_values_is_drawn_by_lot_when_perturbed_and_else_the_usual_
     assert not torch.equal(drawn, perturbed(4).either("code", usual, other))
 
 
+def test_a_value_before_a_choice_says_by_how_much_storing_it_moves_it() -> None:
+    x = doubles(1.003, -3.1, 0.0, math.inf, math.nan)
+    half = [2.0**-8, 2.0**-7, 2.0**-134, 0.0, 0.0]
+    for numerics, value in ((EXACT, x), (perturbed(2), x), (ROUNDED, round_to_nearest(x, torch.bfloat16))):
+        kept, slack = numerics.before_choice("stored", x, torch.bfloat16)
+        assert torch.equal(kept.nan_to_num(), value.nan_to_num())
+        assert slack.tolist() == half
+    without = rounded(Variant("without", "", drops=frozenset({"stored"})))
+    kept, slack = without.before_choice("stored", x, torch.bfloat16)
+    assert torch.equal(kept.nan_to_num(), x.nan_to_num())
+    assert slack.tolist() == [0.0] * 5
+
+
+def test_terms_arrive_by_their_keys_and_when_perturbed_in_any_order() -> None:
+    keys = doubles(2.0, 1.0, 2.0, 0.0).expand(64, 4)
+    for numerics in (EXACT, ROUNDED):
+        assert numerics.arrival("order", keys).tolist() == [[3, 1, 0, 2]] * 64
+    orders = perturbed(1).arrival("order", keys)
+    assert torch.equal(orders.sort(dim=1).values, torch.arange(4).expand(64, 4))
+    assert len({tuple(order) for order in orders.tolist()}) > 12
+
+
 def test_a_perturbed_quotient_is_off_by_two_ulps() -> None:
     x = torch.linspace(1.1, 1.9, 500, dtype=torch.float64)
     moved = perturbed(8).divide("quotient", x, torch.ones_like(x))

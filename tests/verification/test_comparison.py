@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from reference.numerics import EXACT as EXACTLY
 from verification.budget import Budget, Golden, derive
 from verification.comparison import Observed, compare, compare_numbers, conditioned, same_bits
 from verification.guards import fill_poison
@@ -264,6 +265,41 @@ def test_elements_that_the_contract_leaves_open_are_not_compared():
     assert judge(observed, operator=free).held
     observed.results[1][1] = 9
     assert judge(observed, operator=free).findings[0].check == "structure"
+
+
+def doubled(outputs):
+    """Twice y."""
+    return 2 * outputs["y"].double()
+
+
+def test_an_output_is_compared_by_its_meaning_under_the_name_of_that():
+    operator = operator_of(outputs=(Output("y", "number", "fp32", meaning=doubled), operator_of().outputs[1]))
+    outcome = judge(right(EXACT / 2), operator=operator)
+    assert (outcome.findings, outcome.metrics[0].output, outcome.metrics[0].dtype) == ([], "doubled", "fp32")
+    (said,) = judge(right(EXACT), operator=operator).findings
+    assert said.check == "budget"
+    assert said.message.startswith("doubled: ")
+    infinite = right(torch.full_like(EXACT, torch.inf))
+    assert judge(infinite, operator=operator).findings[0].message.startswith("doubled: 12 of 12")
+
+
+def test_an_exact_output_is_compared_by_its_meaning():
+    outputs = (operator_of().outputs[0], Output("ids", "exact", "int32", meaning=lambda outputs: outputs["ids"] % 10))
+    observed = right()
+    observed.results[1] = IDS + 10
+    assert judge(observed, operator=operator_of(outputs=outputs)).held
+    observed.results[1] = IDS + 1
+    assert not judge(observed, operator=operator_of(outputs=outputs)).held
+
+
+def test_exact_results_and_budgets_are_those_of_the_meaning():
+    operator = find_operator("attention_residual_partial")
+    arguments = operator.arguments(parse_case("attention_residual_partial/rows=2,hidden=64,blocks=3/bf16/normal/0"))
+    golden = derive(operator, arguments)
+    maximum, total, accumulator = operator.reference(**arguments, numerics=EXACTLY)
+    assert torch.equal(golden.exact["maximum"], maximum + total.log())
+    assert torch.equal(golden.exact["accumulator"], accumulator / total[..., None])
+    assert set(golden.budgets) == {"maximum", "accumulator"}
 
 
 def test_an_in_place_result_is_judged_by_its_name_and_may_hold_what_looks_like_poison():

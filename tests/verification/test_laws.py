@@ -12,6 +12,7 @@ from verification.laws import (
     differences,
     equivalence,
     parameter_sensitivity,
+    reassembly,
     row_isolation,
     storage_order,
 )
@@ -41,8 +42,10 @@ class Context:
         self.calls += 1
         return {"y": self.function(**arguments)}
 
-    def judge(self, arguments):
+    def judge(self, arguments=None, outputs=None):
         """As a golden would: by the values alone, however they are laid out."""
+        if outputs is not None:
+            return [] if torch.equal(outputs["y"], self.call(self.arguments())["y"]) else ["y is wrong"]
         plain = arguments | {"x": arguments["x"].contiguous()}
         wrong = not torch.equal(self.call(arguments)["y"], self.function(**plain))
         return ["y is wrong"] if wrong else []
@@ -148,6 +151,54 @@ def test_a_violation_of_one_law_obeys_the_laws_that_it_does_not_touch(name, func
 ])  # fmt: skip
 def test_a_law_is_asked_of_the_cases_that_it_speaks_of(name, case, applies):
     assert LAWS[name].applies(case) == applies
+
+
+def halves(context):
+    """The first rows and the rest, put together."""
+    arguments = context.arguments()
+    parts = [{n: v[rows] if n in ("x", "ids") else v for n, v in arguments.items()}
+             for rows in (slice(0, 4), slice(4, None))]  # fmt: skip
+    yield "Rows split at 4", {"y": torch.cat([context.call(part)["y"] for part in parts])}
+
+
+def test_a_reassembly_judges_what_was_put_together():
+    law = reassembly("halves", "The rows may come in two calls.", halves, lambda case: case.seed == 0)
+    assert list(law.check(Context(honest))) == []
+    assert list(law.check(Context(leaks_the_ids))) == ["Rows split at 4: y is wrong"]
+    assert [law.applies(Case("toy", (), seed=seed)) for seed in (0, 1)] == [True, False]
+
+
+def across(function):
+    """The same function with rows along the last axis of x and y."""
+    return lambda x, **others: function(x.t(), **others).t()
+
+
+class Across(Context):
+    """A context whose x has rows along its last axis."""
+
+    def arguments(self):
+        arguments = super().arguments()
+        return arguments | {"x": arguments["x"].t().contiguous()}
+
+
+ROW_AXES = {"x": 1, "ids": 0, "missing": 0}
+
+
+@pytest.mark.parametrize("law", [batch_invariance(ROW_AXES, {"y": 1}), row_isolation(ROW_AXES, {"y": 1})])
+def test_rows_may_lie_along_any_axis(law):
+    assert list(law.check(Across(across(honest)))) == []
+    assert list(law.check(Across(across(leaks_the_ids))))
+
+
+def test_every_argument_named_is_stored_in_the_other_order():
+    law = storage_order(("ids", "x"), {"flipped": lambda x: x.flip(0)})
+
+    class Judging(Context):
+        def judge(self, arguments):
+            return [name for name, value in self.arguments().items() if value is not None
+                    and not torch.equal(torch.as_tensor(arguments[name]), torch.as_tensor(value))]  # fmt: skip
+
+    assert list(law.check(Judging(honest))) == ["With ids flipped: ids", "With x flipped: x"]
 
 
 def test_an_equivalence_compares_only_what_it_expects():

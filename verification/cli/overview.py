@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from verification.cli.common import Json, out, write_json
 
@@ -16,7 +16,9 @@ def list_all(json: Json = None) -> None:
     from verification.targets import targets
 
     listed: dict[str, Any] = {"operators": {}, "targets": {}}
-    table = Table("operator", "implementations", *[f"{suite} cases" for suite in SUITES], "laws", "variants")
+    folded = [Column(name, overflow="fold") for name in ("implementations", "laws", "variants")]
+    cases = [f"{suite} cases" for suite in SUITES]
+    table = Table(Column("operator", no_wrap=True), folded[0], *cases, *folded[1:])
     for name, operator in operators().items():
         names = [c.declared.name for c in builtin() if c.declared.operator == name]
         counts = [sum(1 for _ in operator.cases(suite)) for suite in SUITES]

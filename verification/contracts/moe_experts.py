@@ -170,6 +170,18 @@ def coordinates(inputs: Inputs, p: dict[str, Any]) -> Arguments:
     return arguments
 
 
+def rolled(inputs: Inputs, p: dict[str, Any]) -> Arguments:
+    """One drawn expert for each, its rows rolled by the number of the expert: for banks past 2³¹ bytes."""
+    arguments = drawn(inputs, p | {"local": 1})
+    for name in ("w13", "w13_scale", "w2", "w2_scale"):
+        only = arguments[name]
+        bank = torch.empty(p["local"], *only.shape[1:], dtype=torch.uint8)
+        for expert in range(p["local"]):
+            bank[expert] = only[0].roll(expert, 0)
+        arguments[name] = bank
+    return arguments
+
+
 def constant(inputs: Inputs, p: dict[str, Any]) -> Arguments:
     """All gates one number and all ups another: rows of the wrong half show."""
     arguments = drawn(inputs, p)
@@ -199,6 +211,7 @@ VALUES: dict[str, Callable[[Inputs, dict[str, Any]], Arguments]] = {
     "tiny_scales": lambda i, p: drawn(i, p, 2.0**20, -20),
     "large_scales": lambda i, p: drawn(i, p, 2.0**-20, 20),
     "coordinates": coordinates,
+    "rolled": rolled,
     "constant": constant,
     "nonfinite": nonfinite,
 }
@@ -325,6 +338,19 @@ GROUPS = (
         "nightly",
         tuple(case(rows=r, activation=f, **K3_EP1) for r in (2, 4, 16, 257) for f in FORMATS)
         + tuple(case(rows=r, activation=f, **K3_EP8) for r in (4, 16) for f in FORMATS),
+    ),
+    CaseGroup(
+        "row counts",
+        "nightly",
+        tuple(case(rows=r, activation=f, **SMALL) for r in (*range(1, 34), 63, 65, 128, 255, 256) for f in FORMATS),
+    ),
+    CaseGroup(
+        "offsets past 2^31",
+        "nightly",
+        (
+            case("one_expert", rows=1, values="rolled", top_k=1, experts=224, local=224, latent=3584, inter=3072),
+            case("one_expert", rows=2, values="rolled", top_k=1, experts=9, local=9, latent=128, inter=64),
+        ),
     ),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=s, activation=f) for s in range(1, 17) for f in FORMATS)),
 )

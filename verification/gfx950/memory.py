@@ -59,7 +59,7 @@ def merged(reaches: Iterable[Reach]) -> list[tuple[int, int]]:
 def live_tensor_at(address: int, nbytes: int) -> Reach | None:
     """A live tensor of this process that holds these bytes: what a table of pointers may lead to."""
     for thing in gc.get_objects():
-        if isinstance(thing, Tensor) and thing.device.type == "cpu":
+        if issubclass(type(thing), Tensor) and thing.device.type == "cpu":
             reach = reach_of("a tensor reached through a pointer", thing)
             if reach and reach.start <= address and address + nbytes <= reach.end:
                 return reach

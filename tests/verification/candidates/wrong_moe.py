@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import torch
 
 from verification import candidate
 from verification.eager import microscaling as mx
+from verification.eager import moe_experts as moe
 from verification.eager.situ import bounded_product
 
 
@@ -104,3 +107,108 @@ def tangent_rounded(gate_up, beta, linear_beta=None):
     gate, up = gate_up.float().chunk(2, dim=1)
     gated = (beta * torch.tanh(gate / beta) * torch.sigmoid(gate)).bfloat16().float()
     return (gated * (up if linear_beta is None else linear_beta * torch.tanh(up / linear_beta))).to(gate_up.dtype)
+
+
+def experts(change):
+    """The eager experts with their arguments changed: no layout is prepared."""
+
+    def run(w13, w13_scale, w2, w2_scale, w13_layout, x, **options):
+        arguments = {"x": x, "w13": w13, "w13_scale": w13_scale, "w2": w2, "w2_scale": w2_scale}
+        arguments |= {"w13_layout": w13_layout, **options}
+        arguments |= change(arguments)
+        bank = moe.prepare(**{n: arguments.pop(n) for n in ("w13", "w13_scale", "w2", "w2_scale", "w13_layout")})
+        return moe.moe_experts(bank, **arguments)
+
+    return run
+
+
+CHANGES = {
+    "gates_and_ups_exchanged": lambda a: {n: torch.cat([*reversed(a[n].chunk(2, 1))], 1) for n in ("w13", "w13_scale")},
+    "layout_ignored": lambda a: {"w13_layout": "separated"},
+    "ids_not_localised": lambda a: {"expert_offset": 0},
+    "next_experts_scales": lambda a: {"w2_scale": a["w2_scale"].roll(1, 0)},
+    "next_groups_scales": lambda a: {"w13_scale": a["w13_scale"].roll(1, 2)},
+    "activations_not_quantised": lambda a: {"activation_format": "bf16"},
+    "betas_exchanged": lambda a: {"beta": a["linear_beta"], "linear_beta": a["beta"]},
+    "last_block_dropped": lambda a: {"w2": without_last_block(a["w2"])},
+    "high_nibble_of_w2_first": lambda a: {"w2": a["w2"] >> 4 | a["w2"] << 4},
+    "duplicates_once": lambda a: {"expert_weights": a["expert_weights"] * first_of_its_row(a["expert_ids"])},
+    "weight_of_first_slot": lambda a: {"expert_weights": a["expert_weights"][:, :1].expand(a["expert_weights"].shape)},
+    "padding_is_a_pair": lambda a: {"num_valid_ids": a["num_valid_ids"] - a["block_size"]},
+}
+
+
+def without_last_block(codes):
+    codes = codes.clone()
+    codes[..., -16:] = 0
+    return codes
+
+
+def first_of_its_row(ids):
+    earlier = (ids[:, :, None] == ids[:, None, :]).tril(-1)
+    return (~earlier.any(2)).float()
+
+
+for name, change in CHANGES.items():
+    globals()[name] = candidate("moe_experts", name=name)(experts(change))
+
+
+@candidate("moe_experts", name="unwritten_without_local_expert", prepare=moe.prepare)
+def unwritten_without_local_expert(
+    bank, x, *, beta, linear_beta, activation_format, num_local_experts, combine, **routing
+):
+    out = moe.in_slot_order(bank, x, beta, linear_beta, activation_format, routing, True)
+    local, _ = moe.local_routes(len(x), len(bank.w13), **routing)
+    written = (local < len(bank.w13)).any(1)
+    result = torch.empty_like(out)
+    result[written] = out[written]
+    return result
+
+
+@candidate("moe_experts", name="second_quantisation_dropped", prepare=moe.prepare)
+def second_quantisation_dropped(
+    bank, x, *, beta, linear_beta, activation_format, num_local_experts, combine, **routing
+):
+    x = x if activation_format == "bf16" else mx.round_trip(x, activation_format).to(x.dtype)
+    return moe.in_slot_order(bank, x, beta, linear_beta, "bf16", routing, False)
+
+
+def quantised_by(quantize):
+    """The experts with another quantiser of the activations."""
+
+    def run(bank, x, **options):
+        with replaced(moe, "round_trip", lambda x, format: mx.expanded(*quantize(x, format), format)):
+            return moe.moe_experts(bank, x, **options)
+
+    return run
+
+
+@contextmanager
+def replaced(module, name, value):
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+floor_of_scale = candidate("moe_experts", name="floor_of_scale", prepare=moe.prepare)(
+    quantised_by(mx.quantize_mx_floor)
+)
+
+
+@candidate("moe_experts", name="quantised_in_fp32", prepare=moe.prepare, batch_invariant=True)
+def quantised_in_fp32(bank, x, **options):
+    """Right: SiTU's output is quantised before anything has rounded it."""
+    unrounded = []
+
+    def remembered(gate, up, beta, linear_beta):
+        unrounded.append(bounded_product(gate, up, beta, linear_beta))
+        return unrounded[0]
+
+    def round_trip(value, format):
+        return mx.round_trip(unrounded.pop() if unrounded else value, format)
+
+    with replaced(moe, "bounded_product", remembered), replaced(moe, "round_trip", round_trip):
+        return moe.moe_experts(bank, x, **options)
