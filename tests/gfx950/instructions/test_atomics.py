@@ -7,22 +7,11 @@ import pytest
 
 from verification.gfx950.assembly import AssemblyError
 
-RESOURCE = """s_mov_b32 s16, s12
-s_and_b32 s17, s13, 0xffff
-s_mov_b32 s18, 384
-s_mov_b32 s19, 0x27000
-"""
-ADDRESSES = """v_mov_b32 v20, s12
-v_mov_b32 v21, s13
-v_add_co_u32 v20, vcc, v20, v10
-v_addc_co_u32 v21, vcc, v21, 0, vcc
-"""
+from .accesses import ADDRESSES, resource
+from .execution import span
+from .whole import signed
 
-
-def signed(x, bits):
-    return x - (x >> bits - 1 << bits)
-
-
+RECORDS = 384
 INTEGERS = {
     "swap": lambda old, x, n: x, "add": lambda old, x, n: old + x, "sub": lambda old, x, n: old - x,
     "and": lambda old, x, n: old & x, "or": lambda old, x, n: old | x, "xor": lambda old, x, n: old ^ x,
@@ -70,11 +59,6 @@ def drawn(lanes, generator, kind, bits):
     return one[0] | one[1] << 16 if kind in "eb" else one[0]
 
 
-def span(first, bits, count=1):
-    words = bits // 32 * count
-    return f"v{first}" if words == 1 else f"v[{first}:{first + words - 1}]"
-
-
 def words_of(values, bits):
     array = np.array(values, np.uint64)
     return [array & np.uint64(0xFFFFFFFF), array >> np.uint64(32)][: bits // 32]
@@ -94,16 +78,16 @@ def checked(lanes, opcode, kind, bits, update, returns, swaps=False):
     memory = np.zeros(64, np.uint64)
     memory[places] = np.array(old, np.uint64)
     count = 2 if swaps and space != "ds" else 1
-    source, result = span(11, bits, count), span(200, bits)
+    source, result = span(11, bits // 32 * count), span(200, bits // 32)
     registers = ["v200", "v201"][: bits // 32]
     flag = " sc0" if returns else ""
     if space == "ds":
-        texts = [*([result] if returns else []), "v10", source, *([span(11 + bits // 32, bits)] if swaps else [])]
+        texts = [*([result] if returns else []), "v10", source, *([span(11 + bits // 32, bits // 32)] if swaps else [])]
         fill = "global_load_dwordx2 v[30:31], v10, s[12:13]\ns_waitcnt vmcnt(0)\nds_write_b64 v10, v[30:31] offset:64\n"
         body = f"{fill}{opcode} {', '.join(texts)} offset:64\nds_read_b64 v[30:31], v10 offset:64\n"
         body += "s_waitcnt lgkmcnt(0)\nglobal_store_dwordx2 v10, v[30:31], s[12:13]"
     elif space == "buffer":
-        body = f"{RESOURCE}{opcode} {source}, v10, s[16:19], 0 offen{flag}"
+        body = f"{resource(RECORDS)}{opcode} {source}, v10, s[16:19], 0 offen{flag}"
         registers = ["v11", "v12"][: bits // 32]
     elif space == "flat":
         body = f"{ADDRESSES}{opcode} {result + ', ' if returns else ''}v[20:21], {source}{flag}"
@@ -111,7 +95,7 @@ def checked(lanes, opcode, kind, bits, update, returns, swaps=False):
         body = f"{opcode} {result + ', ' if returns else ''}v10, {source}, s[12:13]{flag}"
     out = lanes.execute(body, inputs, None, registers if returns else (), memory=memory.view(np.uint8), lds=1024)
     for lane, place in enumerate(places):
-        outside = space == "buffer" and 8 * place >= 384
+        outside = space == "buffer" and 8 * place >= RECORDS
         wanted = (x[lane] if old[lane] == compare[lane] else old[lane]) if swaps else update(old[lane], x[lane])
         wanted = old[lane] if outside else wanted & (1 << bits) - 1
         assert int(memory[place]) == wanted, (opcode, hex(old[lane]), hex(x[lane]), hex(int(memory[place])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -100,14 +100,9 @@ def test_nothing_of_an_earlier_launch_is_left(lanes):
         assert (got == 0x7FE5A5E5).all()
 
 
-def opcodes_of(path):
-    spec = importlib.util.spec_from_file_location(f"opcodes_of_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, "OPCODES", set())
-
-
 def test_every_opcode_has_a_test_or_a_reason():
-    covered = set().union(*(opcodes_of(path) for path in sorted(Path(__file__).parent.glob("test_*.py"))))
+    files = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in files]
+    covered = set().union(*(getattr(module, "OPCODES", ()) for module in modules))
     assert covered <= instructions().keys(), sorted(covered - instructions().keys())
     assert instructions().keys() - covered == UNTESTED.keys()

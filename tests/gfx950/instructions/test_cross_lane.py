@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from .execution import masked
+
 MASK = 0xF0F7FFFF8EEE7330
-OFF = f"s_mov_b32 exec_lo, {MASK & 0xFFFFFFFF:#x}\ns_mov_b32 exec_hi, {MASK >> 32:#x}\n"
+OFF = masked(MASK)
 
 
 OPCODES = {

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from .accesses import OLD, loaded
+from .execution import masked, named, span
+
 SIZE = 8192
 FILL = """v_mov_b32 v2, v1
 {moves}
@@ -18,7 +21,6 @@ LOADS = {
 }  # fmt: skip
 STORES = {"b8": (1, 0), "b8_d16_hi": (1, 16), "b16": (2, 0), "b16_d16_hi": (2, 16), "b32": (4, 0), "b64": (8, 0),
           "b96": (12, 0), "b128": (16, 0)}  # fmt: skip
-OLD = 0xABCD1234
 
 
 TRANSPOSED = [(64, 16), (64, 8), (64, 4), (96, 6)]
@@ -28,10 +30,6 @@ OPCODES = {
     *(f"ds_{way}2{stride}_b{bits}" for way in ("read", "write") for stride in ("", "st64") for bits in (32, 64)),
     *(f"ds_read_b{total}_tr_b{bits}" for total, bits in TRANSPOSED),
 }
-
-
-def span(first, count):
-    return f"v{first}" if count == 1 else f"v[{first}:{first + count - 1}]"
 
 
 def filled(lanes, seed, words=16):
@@ -44,16 +42,6 @@ def filled(lanes, seed, words=16):
     return inputs, image.view(np.uint8), FILL.format(moves=moves), generator
 
 
-def loaded(image, at, size, sign, place):
-    raw = image[at : at + size].tobytes()
-    if size >= 4:
-        return list(np.frombuffer(raw, np.uint32).tolist())
-    x = int.from_bytes(raw, "little", signed=sign) & 0xFFFFFFFF
-    if place is None:
-        return [x]
-    return [OLD & (0xFFFF0000 if place == 0 else 0xFFFF) | (x & 0xFFFF) << place]
-
-
 @pytest.mark.parametrize("name", LOADS)
 def test_load(lanes, name):
     size, sign, place = LOADS[name]
@@ -63,9 +51,10 @@ def test_load(lanes, name):
     words = max(size // 4, 1)
     old = "\n".join(f"v_mov_b32 v{200 + k}, {OLD:#x}" for k in range(words))
     body = f"{fill}{old}\nds_read_{name} {span(200, words)}, v10 offset:16\ns_waitcnt lgkmcnt(0)"
-    got = lanes.execute(body, inputs, None, [f"v{200 + k}" for k in range(words)], lds=SIZE)[0]
+    got = lanes.execute(body, inputs, None, named(200, words), lds=SIZE)[0]
     for lane in range(64):
-        assert got[:, lane].tolist() == loaded(image, int(inputs[0, 0, lane]) + 16, size, sign, place)
+        at = int(inputs[0, 0, lane]) + 16
+        assert got[:, lane].tolist() == loaded(image[at : at + size].tobytes(), sign, place)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -75,13 +64,9 @@ def test_store(lanes, name, mask):
     inputs, image, fill, generator = filled(lanes, name)
     inputs[0, 0] = np.array(generator.sample(range(4000 // 16), 64)) * 16
     words = max(size // 4, 1)
-    body = f"""{fill}
-        s_mov_b32 exec_lo, {mask & 0xFFFFFFFF:#x}
-        s_mov_b32 exec_hi, {mask >> 32:#x}
-        ds_write_{name} v10, {span(12, words)} offset:16
-        s_mov_b64 exec, -1\n"""
+    body = f"{fill}{masked(mask)}ds_write_{name} v10, {span(12, words)} offset:16\ns_mov_b64 exec, -1\n"
     body += "\n".join(f"ds_read_b32 v{200 + k}, v1 offset:{256 * k}" for k in range(16))
-    got = lanes.execute(body, inputs, None, [f"v{200 + k}" for k in range(16)], lds=SIZE)
+    got = lanes.execute(body, inputs, None, named(200, 16), lds=SIZE)
     wanted = image.copy()
     for lane in range(64):
         if mask >> lane & 1:
@@ -96,13 +81,13 @@ def test_store(lanes, name, mask):
 def test_two_loads(lanes, stride, bits):
     inputs, image, fill, _ = filled(lanes, "two")
     inputs[0, 0] = np.arange(64) * 8
-    step, words = bits // 8 * (64 if stride else 1), bits // 32
+    size, words = bits // 8, bits // 32
+    step = size * (64 if stride else 1)
     body = f"{fill}ds_read2{stride}_b{bits} {span(200, 2 * words)}, v10 offset0:1 offset1:5\ns_waitcnt lgkmcnt(0)"
-    got = lanes.execute(body, inputs, None, [f"v{200 + k}" for k in range(2 * words)], lds=SIZE)[0]
+    got = lanes.execute(body, inputs, None, named(200, 2 * words), lds=SIZE)[0]
     for lane in range(64):
-        at = 8 * lane
-        wanted = [x for offset in (1, 5) for x in loaded(image, at + offset * step, bits // 8, False, None)]
-        assert got[:, lane].tolist() == wanted
+        raw = (image[8 * lane + offset * step :][:size].tobytes() for offset in (1, 5))
+        assert got[:, lane].tolist() == [x for one in raw for x in loaded(one, False, None)]
 
 
 @pytest.mark.parametrize("stride", ["", "st64"])
@@ -116,7 +101,7 @@ def test_two_stores(lanes, stride, bits):
         f"{fill}ds_write2{stride}_b{bits} v10, {span(12, words)}, {span(20, words)} offset0:{first} offset1:{second}\n"
     )
     body += "\n".join(f"ds_read_b32 v{200 + k}, v1 offset:{256 * k}" for k in range(16))
-    got = lanes.execute(body, inputs, None, [f"v{200 + k}" for k in range(16)], lds=SIZE)
+    got = lanes.execute(body, inputs, None, named(200, 16), lds=SIZE)
     wanted = image.view(np.uint32).copy()
     for lane in range(64):
         for offset, register in ((first, 2), (second, 10)):
@@ -132,7 +117,7 @@ def test_transposing_read(lanes, total, bits):
     size, words, count = total // 8, total // 32, total // bits
     inputs[0, 0] = np.arange(64) * size
     body = f"{fill}ds_read_b{total}_tr_b{bits} {span(200, words)}, v10\ns_waitcnt lgkmcnt(0)"
-    got = lanes.execute(body, inputs, None, [f"v{200 + k}" for k in range(words)], lds=SIZE)[0]
+    got = lanes.execute(body, inputs, None, named(200, words), lds=SIZE)[0]
     for group in range(4):
         stream = int.from_bytes(image[16 * size * group : 16 * size * (group + 1)].tobytes(), "little")
         elements = [stream >> bits * k & (1 << bits) - 1 for k in range(16 * count)]

@@ -4,41 +4,11 @@ from __future__ import annotations
 
 import math
 import operator
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
-
-def plus(a, b):
-    return (Fraction(a) + Fraction(b) if math.isfinite(a) and math.isfinite(b) else 0) or a + b
-
-
-def times(a, b):
-    return (Fraction(a) * Fraction(b) if math.isfinite(a) and math.isfinite(b) else 0) or a * b
-
-
-def fused(a, b, c):
-    if not all(map(math.isfinite, (a, b, c))):
-        return a * b + c
-    total = Fraction(a) * Fraction(b) + Fraction(c)
-    return total or (0.0 if Fraction(a) * Fraction(b) else a * b + c)
-
-
-def order(x):
-    return x, math.copysign(1, x)
-
-
-def larger(a, b):
-    return b if math.isnan(a) else a if math.isnan(b) else max(a, b, key=order)
-
-
-def smaller(a, b):
-    return b if math.isnan(a) else a if math.isnan(b) else min(a, b, key=order)
-
-
-def third(function):
-    return lambda a, b, c: math.nan if any(map(math.isnan, (a, b, c))) else function(function(a, b), c)
+from .exact import fused, larger, largest, plus, propagating, smaller, smallest, times
 
 
 def mad(a, b, c):
@@ -48,7 +18,7 @@ def mad(a, b, c):
 HALVES = {
     "v_pk_add_f16": ("e", "ee", plus), "v_pk_mul_f16": ("e", "ee", times), "v_pk_fma_f16": ("e", "eee", fused),
     "v_pk_min_f16": ("e", "ee", smaller), "v_pk_max_f16": ("e", "ee", larger),
-    "v_pk_minimum3_f16": ("e", "eee", third(smaller)), "v_pk_maximum3_f16": ("e", "eee", third(larger)),
+    "v_pk_minimum3_f16": ("e", "eee", propagating(smallest)), "v_pk_maximum3_f16": ("e", "eee", propagating(largest)),
     "v_pk_add_u16": ("h", "hh", operator.add), "v_pk_sub_u16": ("h", "hh", operator.sub),
     "v_pk_min_u16": ("h", "hh", min), "v_pk_max_u16": ("h", "hh", max), "v_pk_mad_u16": ("h", "hhh", mad),
     "v_pk_add_i16": ("s", "ss", operator.add), "v_pk_sub_i16": ("s", "ss", operator.sub),
@@ -101,6 +71,16 @@ def test_signs_of_halves(lanes):
         for half, signs in enumerate(((-1, 1, -1), (1, -1, -1))):
             given = [math.copysign(1, sign) * numbers[k][half][lane] for k, sign in enumerate(signs)]
             assert lanes.agrees("e", got[lane] >> 16 * half & 0xFFFF, lanes.encoded("e", fused(*given))), given
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("opcode", ["v_pk_min_f16", "v_pk_max_f16"])
+def test_signalling_nan_is_not_passed_over(lanes, opcode, half):
+    one, signalling = 0x3C003C00, 0x3C003C00 ^ (0x3C00 ^ 0x7C01) << 16 * half
+    inputs = np.array([[[signalling] * 64, [one] * 64]], np.uint32)
+    for sources in ("v10, v11", "v11, v10"):
+        got = int(lanes.execute(f"{opcode} v200, {sources}", inputs, None, ("v200",))[0, 0, 0])
+        assert got == signalling | 1 << 9 + 16 * half
 
 
 def test_clamp_of_halves(lanes):

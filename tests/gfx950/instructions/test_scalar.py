@@ -7,13 +7,8 @@ import operator
 import numpy as np
 import pytest
 
-M32, M64 = (1 << 32) - 1, (1 << 64) - 1
-WIDTH = {"u": 32, "i": 32, "U": 64, "I": 64}
-
-
-def signed(x, bits=32):
-    x &= (1 << bits) - 1
-    return x - (x >> bits - 1 << bits)
+from .formats import WIDTH
+from .whole import M32, M64, highest, lowest, reverse, signed
 
 
 def nonzero(function, bits=32):
@@ -54,21 +49,8 @@ def signed_field(value, control, bits):
     return signed(value >> offset, width) if width else 0
 
 
-def lowest(x):
-    return (x & -x).bit_length() - 1 if x else -1
-
-
-def highest(x, bits):
-    return bits - x.bit_length() if x else -1
-
-
 def first_unlike_sign(x):
-    x = ~x if x < 0 else x
-    return 32 - x.bit_length() if x else -1
-
-
-def reverse(x, bits):
-    return int(f"{x:0{bits}b}"[::-1], 2)
+    return highest(~x if x < 0 else x)
 
 
 FORMULAS = {
@@ -99,7 +81,7 @@ FORMULAS = {
     "s_bfe_i32": ("i", "iu", nonzero(lambda a, b: signed_field(a, b, 32))),
     "s_bfe_u64": ("U", "Uu", nonzero(lambda a, b: field(a, b, 64), 64)),
     "s_bfe_i64": ("I", "Iu", nonzero(lambda a, b: signed_field(a, b, 64), 64)),
-    "s_brev_b32": ("u", "u", lambda a: reverse(a, 32)),
+    "s_brev_b32": ("u", "u", reverse),
     "s_brev_b64": ("U", "U", lambda a: reverse(a, 64)),
     "s_bcnt0_i32_b32": ("u", "u", nonzero(lambda a: 32 - a.bit_count())),
     "s_bcnt1_i32_b32": ("u", "u", nonzero(int.bit_count)),
@@ -107,7 +89,7 @@ FORMULAS = {
     "s_ff0_i32_b32": ("u", "u", lambda a: lowest(a ^ M32)),
     "s_ff1_i32_b32": ("u", "u", lowest),
     "s_ff1_i32_b64": ("u", "U", lowest),
-    "s_flbit_i32_b32": ("u", "u", lambda a: highest(a, 32)),
+    "s_flbit_i32_b32": ("u", "u", highest),
     "s_flbit_i32_b64": ("u", "U", lambda a: highest(a, 64)),
     "s_flbit_i32": ("u", "i", first_unlike_sign),
     "s_sext_i32_i8": ("i", "u", lambda a: signed(a, 8)),
