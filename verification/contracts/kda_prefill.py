@@ -40,7 +40,9 @@ def make(case: Case) -> Arguments:
 
 GROUPS = (
     CaseGroup(
-        "production sizes", "smoke", (case(lengths="0"), case(lengths="1-2", heads=2, slots="same"), case(lengths="17", heads=1))
+        "production sizes",
+        "smoke",
+        (case(lengths="0"), case(lengths="1-2", heads=2, slots="same"), case(lengths="17", heads=1)),
     ),
     CaseGroup(
         "production sizes",

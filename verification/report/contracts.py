@@ -22,11 +22,11 @@ class Recording(Numerics):
     points: dict[str, str] = field(default_factory=dict)
     products: dict[str, None] = field(default_factory=dict)
 
-    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True) -> Tensor:
+    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True, apart: bool = False) -> Tensor:
         """As Numerics.round, remembered where this variant has the point."""
         if self.has(point, default=default):
             self.points[point] = str(dtype).removeprefix("torch.")
-        return super().round(point, x, dtype, default=default)
+        return super().round(point, x, dtype, default=default, apart=apart)
 
     def matmul(self, name: str, a: Tensor, b: Tensor) -> Tensor:
         """As Numerics.matmul, remembered."""
