@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+SMALL = "hidden=264,latent=96"
+CONTROLS = {
+    "logits_in_bf16": "router_logits/rows=4,hidden=520,experts=40/bf16/normal/0",
+    "bf16_accumulator": "router_logits/rows=4,hidden=520,experts=40/bf16/normal/0",
+    "no_tail_of_k": "router_logits/rows=5,hidden=520,experts=40/bf16/spiky_end/0",
+    "up_before_gate": f"moe_preroute/rows=4,{SMALL},width=40/bf16/normal/0",
+    "no_bound_on_up": f"moe_preroute/rows=5,{SMALL},width=40,scale=30.0/bf16/normal/0",
+    "no_norm": f"latent_moe_tail/rows=4,{SMALL}/bf16/normal/0",
+    "eps_forgotten": f"latent_moe_tail/rows=5,{SMALL},eps=0.001/bf16/near_eps/0",
+    "prefix_forgotten": f"latent_moe_tail/rows=4,{SMALL}/bf16/normal/0",
+}
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_wrong_part_exceeds_its_budget(judge, name):
+    record = judge("wrong_moe_front.py", name, CONTROLS[name])
+    assert (record.verdict, record.kind) == ("failed", "budget"), record.findings
