@@ -92,10 +92,12 @@ def moved_bounds(arguments: Arguments) -> Tensor:
 
 GROUPS = (
     CaseGroup(
-        "production sizes", "smoke", (case(lengths="0"), case(lengths="2", heads=2, kept="all", slots="same"))
+        "production sizes", "smoke", (case(lengths="0", **SMALL), case(lengths="2", heads=2, kept="all", slots="same"))
     ),
     CaseGroup(
-        "production sizes", "full", (case(lengths="8", kept="all"), case(lengths="3-2", **LINEAR), case(lengths="4-4", heads=2))
+        "production sizes",
+        "full",
+        (case(lengths="8", kept="all"), case(lengths="3-2", **LINEAR), case(lengths="4-4", heads=2)),
     ),
     CaseGroup(
         "kept rows",

@@ -44,9 +44,13 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "smoke",
-        (case(lengths="0"), case(lengths="1", slots="same"), case(lengths="1x2", **LINEAR, slots="same")),
+        (case(lengths="0", **SMALL), case(lengths="1", slots="same"), case(lengths="1x2", **LINEAR, slots="same")),
     ),
-    CaseGroup("production sizes", "full", (case(lengths="1x8", slots="same"), case(lengths="1x4", **LINEAR), case(lengths="1x2"))),
+    CaseGroup(
+        "production sizes",
+        "full",
+        (case(lengths="1x8", slots="same"), case(lengths="1x4", **LINEAR), case(lengths="1x2")),
+    ),
     CaseGroup("row counts", "smoke", tuple(case(lengths=f"1x{b}", **SMALL) for b in (1, 2, 8, 16, 17))),
     CaseGroup("row counts", "full", tuple(case(lengths=f"1x{b}", **SMALL, rank=16) for b in (64, 257))),
     CaseGroup(

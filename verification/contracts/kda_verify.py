@@ -40,8 +40,12 @@ def make(case: Case) -> Arguments:
 
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(lengths="0"), case(lengths="1-1"), case(lengths="3", heads=2))),
-    CaseGroup("production sizes", "full", (case(lengths="8"), case(lengths="2-1", **LINEAR), case(lengths="8-5", heads=2))),
+    CaseGroup("production sizes", "smoke", (case(lengths="0", **SMALL), case(lengths="1"), case(lengths="3", heads=2))),
+    CaseGroup(
+        "production sizes",
+        "full",
+        (case(lengths="8"), case(lengths="2-1", **LINEAR), case(lengths="8-5", heads=2)),
+    ),
     CaseGroup(
         "windows",
         "smoke",
