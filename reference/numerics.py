@@ -126,7 +126,7 @@ class Numerics:
     def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True, apart: bool = False) -> Tensor:
         """X as it is after being stored in `dtype`, where the variant has this point.
 
-        Perturbed columns move `apart` where few of them are weighed against each other afterwards:
+        Perturbed elements move `apart` where few of them are weighed against each other afterwards:
         a shift that they have in common would cancel, but for rare shifts that sixteen runs miss.
         """
         if self.has(point, default=default):
@@ -260,7 +260,7 @@ class Numerics:
 
     def _shifted(self, name: str, x: Tensor, spacing: Tensor, *, apart: bool = False) -> Tensor:
         upward = self._uniform(f"{name}.tie", x, 1.0) > 0
-        shift = self._shifts(name, x.shape[-1]).to(x.device) if apart else self._shift(name)
+        shift = self._shifts(name, x.shape).to(x.device) if apart else self._shift(name)
         return round_to_shifted(x, spacing, shift, upward.to(torch.float64))
 
     def _shift(self, name: str) -> float:
@@ -269,11 +269,11 @@ class Numerics:
         within = torch.rand(1, generator=self._generator(f"{name}#{self.seed}")).item()
         return float((order[self.seed % STRATA] + within) / STRATA - 0.5)
 
-    def _shifts(self, name: str, columns: int) -> Tensor:
-        """The same for each column, in orders of their own."""
-        orders = torch.rand(columns, STRATA, generator=self._generator(name)).argsort(1)
-        within = torch.rand(columns, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
-        return (orders[:, self.seed % STRATA] + within) / STRATA - 0.5
+    def _shifts(self, name: str, shape: torch.Size) -> Tensor:
+        """The same for each element, in orders of their own."""
+        orders = torch.rand(*shape, STRATA, generator=self._generator(name)).argsort(-1)
+        within = torch.rand(shape, generator=self._generator(f"{name}#{self.seed}"), dtype=torch.float64)
+        return (orders[..., self.seed % STRATA] + within) / STRATA - 0.5
 
     def _generator(self, name: str) -> torch.Generator:
         # torch seeds from the low 32 bits alone, so name and seed are hashed together.

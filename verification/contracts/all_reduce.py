@@ -187,4 +187,8 @@ OPERATOR = Operator(
             lambda arguments, usual: {"sum": arguments["shards"][-1:].expand_as(arguments["shards"]).contiguous()},
         ),
     ),
+    special_values=(
+        "NaN and Inf in any rank's shard spread to that element of every rank's result, as fp32 addition in rank "
+        "order has it; +Inf and −Inf give NaN. The sign of a zero is never compared. No rows launch nothing."
+    ),
 )

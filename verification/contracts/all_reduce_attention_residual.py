@@ -148,4 +148,8 @@ OPERATOR = Operator(
             lambda arguments, usual: usual,
         ),
     ),
+    special_values=(
+        "A NaN or Inf in a shard, the residual or a partial makes its row NaN on every rank and no other row. The "
+        "sign of a zero is not compared. With no block before it (sum 0) the mix is the reduced residual alone."
+    ),
 )

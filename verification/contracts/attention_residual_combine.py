@@ -122,4 +122,8 @@ OPERATOR = Operator(
             lambda arguments, usual: {"hidden": arguments["prefix"]},
         ),
     ),
+    special_values=(
+        "A partial of no block (maximum −Inf, sum 0, accumulator 0) leaves the prefix alone; its accumulator is "
+        "never multiplied into the result, so that NaN there does no harm. NaN in the prefix makes its row NaN."
+    ),
 )

@@ -96,4 +96,8 @@ OPERATOR = Operator(
         parameter_sensitivity(SENSITIVITY),
         *LAWS,
     ),
+    special_values=(
+        "Without a block: maximum −Inf, sum 0, accumulator 0, exactly. A NaN in a block makes that row's partials "
+        "NaN for every scorer and no other row's."
+    ),
 )

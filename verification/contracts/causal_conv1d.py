@@ -127,4 +127,9 @@ OPERATOR = Operator(
             }
         ),
     ),
+    special_values=(
+        "A padding row, an invalid read slot or an empty sequence gives zeros and touches no state. Where "
+        "has_initial_state is false the state read counts as zeros, whatever lies there. Rows past cu_seqlens[-1] "
+        "are zero. NaN reaches the three rows behind it in its own channel and no further."
+    ),
 )

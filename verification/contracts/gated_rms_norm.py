@@ -79,4 +79,8 @@ OPERATOR = Operator(
             }
         ),
     ),
+    special_values=(
+        "NaN spoils its head of its row alone. A gate of −Inf gives 0, of +Inf leaves the normed value. A head of "
+        "zeros gives zeros."
+    ),
 )

@@ -92,7 +92,7 @@ def moved_bounds(arguments: Arguments) -> Tensor:
 
 GROUPS = (
     CaseGroup(
-        "production sizes", "smoke", (case(lengths="0"), case(lengths="2", heads=2, kept="all", slots="same"))
+        "production sizes", "smoke", (case(lengths="0", **SMALL), case(lengths="2", heads=2, kept="all", slots="same"))
     ),
     CaseGroup(
         "production sizes",
@@ -160,5 +160,9 @@ OPERATOR = Operator(
              if n not in ("scale", "output_gate", "norm_weight", "eps")}
             | {"commit_rows": lambda a: a["commit_rows"] + 1, "cu_seqlens": moved_bounds}
         ),
+    ),
+    special_values=(
+        "commit_rows is clamped to the window; 0 copies the page that is read; an invalid write slot writes "
+        "nothing; a padding row is a no-op. Slots that no sequence names keep their bits."
     ),
 )  # fmt: skip

@@ -44,7 +44,7 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "smoke",
-        (case(lengths="0"), case(lengths="1", slots="same"), case(lengths="1x2", **LINEAR, slots="same")),
+        (case(lengths="0", **SMALL), case(lengths="1", slots="same"), case(lengths="1x2", **LINEAR, slots="same")),
     ),
     CaseGroup(
         "production sizes",
@@ -111,5 +111,10 @@ OPERATOR = Operator(
         padding_invariance(ROW_ARGUMENTS),
         slot_renaming(),
         parameter_sensitivity(SENSITIVITY),
+    ),
+    special_values=(
+        "A padding row, an invalid read slot or an empty sequence gives zeros and touches nothing; a valid read "
+        "with an invalid write slot computes its output and writes nothing. Slots that no sequence names keep their "
+        "bits, even where they hold NaN."
     ),
 )

@@ -82,4 +82,8 @@ OPERATOR = Operator(
             }
         ),
     ),
+    special_values=(
+        "A raw gate of +Inf gives the lower bound (−Inf in the softplus form), of −Inf gives 0; NaN spoils its own "
+        "channel alone."
+    ),
 )

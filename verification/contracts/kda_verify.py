@@ -40,9 +40,11 @@ def make(case: Case) -> Arguments:
 
 
 GROUPS = (
-    CaseGroup("production sizes", "smoke", (case(lengths="0"), case(lengths="1-1"), case(lengths="3", heads=2))),
+    CaseGroup("production sizes", "smoke", (case(lengths="0", **SMALL), case(lengths="1"), case(lengths="3", heads=2))),
     CaseGroup(
-        "production sizes", "full", (case(lengths="8"), case(lengths="2-1", **LINEAR), case(lengths="8-5", heads=2))
+        "production sizes",
+        "full",
+        (case(lengths="8"), case(lengths="2-1", **LINEAR), case(lengths="8-5", heads=2)),
     ),
     CaseGroup(
         "windows",
@@ -98,4 +100,5 @@ OPERATOR = Operator(
         causality(ROW_ARGUMENTS),
         parameter_sensitivity({n: change for n, change in SENSITIVITY.items() if n != "write_slots"}),
     ),
+    special_values=("As kda_decode, and no pool is ever written: what would be, travels in the payload."),
 )

@@ -211,4 +211,8 @@ OPERATOR = Operator(
         Law("commutative", "The order of two states does not matter.", commutative),
         Law("associative", "Three states merge to the same in either order.", associative),
     ),
+    special_values=(
+        "A side whose lse is −Inf is ignored, even if its out is NaN; both empty give zeros and −Inf. An lse of "
+        "+Inf or NaN is never generated."
+    ),
 )

@@ -298,4 +298,9 @@ OPERATOR = Operator(
             unchanged,
         ),
     ),
+    special_values=(
+        "Length 0 gives zeros and −Inf. Entries of the page table past the length are never read; an invalid page "
+        "within it is never dereferenced, and its row is not compared. NaN in a key that is visible spoils its row; "
+        "keys past the length may hold anything."
+    ),
 )

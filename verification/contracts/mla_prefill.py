@@ -237,4 +237,8 @@ OPERATOR = Operator(
             lambda arguments, usual: usual,
         ),
     ),
+    special_values=(
+        "Rows without a key, and rows past cu_seqlens[-1], give zeros and −Inf. NaN in a key spoils the rows that "
+        "see it and no others."
+    ),
 )

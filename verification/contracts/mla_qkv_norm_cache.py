@@ -260,4 +260,8 @@ OPERATOR = Operator(
         storage_order("kv_pages", {n: partial(apart, layout=n) for n in ("row_padded", "page_padded")}),
         equivalence("skipped_rows", "Rows without a slot store nothing.", all_skipped, query_alone),
     ),
+    special_values=(
+        "Slot −1, and every slot outside the pool, is skipped; slots that are not named keep their bits. NaN spoils "
+        "its own row's norm, and what is cached of it."
+    ),
 )

@@ -172,4 +172,8 @@ OPERATOR = Operator(
         Law("empty_splits", "Splits without keys change no value.", empty_splits),
         Law("split_permutation", "The order of the splits changes no value.", split_permutation),
     ),
+    special_values=(
+        "A split whose lse is −Inf is ignored, even if its latent is NaN; a row whose splits are all empty gives "
+        "zeros. A gate of −Inf gives 0, of +Inf leaves the projection."
+    ),
 )

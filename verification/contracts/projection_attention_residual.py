@@ -111,4 +111,8 @@ OPERATOR = Operator(
             lambda arguments, usual: {name: usual[name] for name in ROW_AXES},
         ),
     ),
+    special_values=(
+        "As attention_residual_partial; the projection is NaN where its own row of x is, and nothing of the blocks "
+        "reaches it."
+    ),
 )
