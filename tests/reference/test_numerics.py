@@ -458,3 +458,18 @@ def test_exact_readings_are_differentiable() -> None:
         return EXACT.output("y", EXACT.sum("sum", value, -1), torch.bfloat16)
 
     assert torch.autograd.gradcheck(reading, (x,))
+
+
+def test_what_an_implementation_chooses_is_the_usual_value_unless_perturbed() -> None:
+    usual, other = (
+        torch.tensor([1.0, 1.0, 4.0], dtype=torch.float64),
+        torch.tensor([8.0, 1.0, 2.0], dtype=torch.float64),
+    )
+    for numerics in (EXACT, ROUNDED):
+        assert torch.equal(numerics.between("unit", usual, other), usual)
+    drawn = torch.stack([perturbed(seed).between("unit", usual, other) for seed in range(64)])
+    assert ((drawn[:, 0] >= 1) & (drawn[:, 0] <= 8)).all()
+    assert ((drawn[:, 2] >= 2) & (drawn[:, 2] <= 4)).all()
+    assert (drawn[:, 1] == 1).all()
+    assert drawn[:, 0].min() < 1.5
+    assert drawn[:, 0].max() > 5

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from reference.numerics import perturbed, round_to_nearest, rounded, ulp
-from verification.budget import RUNS, derive, output_dtypes
+from verification.budget import RUNS, _error, derive, output_dtypes
 from verification.comparison import Observed, compare, compare_numbers
 from verification.operator import find_operator, operators, parse_case
 from verification.transport import DTYPE_NAMES
@@ -240,3 +240,15 @@ def test_an_empty_case_has_empty_budgets_and_passes():
     operator, arguments, golden = derived("rms_norm/rows=0/bf16/normal/0")
     assert golden.budgets["y"].allowed.shape == (0, 7168)
     assert compare(operator, arguments, observed(operator, operator.evaluate(arguments)), golden, "cpu").held
+
+
+def test_errors_of_one_scale_have_budgets_of_one_scale():
+    """Sixteen runs that by chance left one element of a row nearly alone say nothing about that element."""
+    exact = torch.tensor([[1.0, 1.5, 2.0**-10, 3.0]], dtype=torch.float64)
+    signs = torch.where(torch.arange(RUNS) % 2 == 0, 1.0, -1.0).to(torch.float64)
+    differences = signs[:, None, None] * torch.tensor([2e-3, 2e-3, 1e-5, 3e-3], dtype=torch.float64)
+    _, own = _error(exact, differences, torch.bfloat16, 6.0)
+    _, common = _error(exact, differences, torch.bfloat16, 6.0, common_scale=True)
+    rms = differences[0].square().mean().sqrt().item()
+    assert own[0, 2] < 1e-4
+    assert common[0].tolist() == pytest.approx([rms, rms, rms, 3e-3])
