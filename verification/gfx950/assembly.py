@@ -106,11 +106,11 @@ def _read_metadata(listing: Listing, text: str) -> None:
 
 def _instruction(number: int, code: str, source: str) -> Line:
     opcode, _, rest = code.replace("\t", " ").partition(" ")
-    pieces = _pieces(rest.strip())
+    pieces = _split(rest, ",") if rest.strip() else []
     modifiers: dict[str, str] = {}
     if pieces:
         *head, last = pieces
-        words = _words(last)
+        words = [word for word in _split(last, " ") if word]
         kept = []
         for position, word in enumerate(words):
             key, colon, value = word.partition(":")
@@ -126,26 +126,13 @@ def _instruction(number: int, code: str, source: str) -> Line:
     return Line(number, opcode, tuple(pieces), modifiers, source, code)
 
 
-def _pieces(text: str) -> list[str]:
-    """Split at commas outside brackets and parentheses."""
-    pieces, depth, start = [], 0, 0
-    for position, sign in enumerate(text):
-        depth += (sign in "[(") - (sign in "])")
-        if sign == "," and not depth:
-            pieces.append(text[start:position].strip())
-            start = position + 1
-    return [*pieces, text[start:].strip()] if text else []
-
-
-def _words(text: str) -> list[str]:
-    """Split at blanks outside brackets and parentheses."""
-    words, depth, word = [], 0, ""
+def _split(text: str, separator: str) -> list[str]:
+    """What is between separators outside brackets and parentheses."""
+    pieces, depth = [""], 0
     for sign in text:
         depth += (sign in "[(") - (sign in "])")
-        if sign.isspace() and not depth:
-            if word:
-                words.append(word)
-            word = ""
+        if sign == separator and not depth:
+            pieces.append("")
         else:
-            word += sign
-    return [*words, word] if word else words
+            pieces[-1] += sign
+    return [piece.strip() for piece in pieces]

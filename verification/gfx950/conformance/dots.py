@@ -1,6 +1,8 @@
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-incomplete-defs
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -64,7 +66,16 @@ def _operand(key: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return normal(key, shape, dtype) if dtype.is_floating_point else integers(key, shape, -128, 128, dtype)
 
 
-def _product(a: Tensor, b: Tensor, out: torch.dtype) -> dict[str, Expected]:
+def _operands(name: str, shape: tuple[int, int, int], dtype: torch.dtype, transposed: bool) -> dict[str, Tensor]:
+    m, n, k = shape
+    return {
+        "a": _operand(name + "a", (m, k), dtype),
+        "b": _operand(name + "b", (n, k) if transposed else (k, n), dtype),
+    }
+
+
+def _product(inputs: dict[str, Tensor], transposed: bool, out: torch.dtype) -> dict[str, Expected]:
+    a, b = inputs["a"], inputs["b"].t() if transposed else inputs["b"]
     if not a.dtype.is_floating_point:
         return {"c": Expected(a.to(torch.int64) @ b.to(torch.int64))}
     a, b = a.double(), b.double()
@@ -85,12 +96,6 @@ def _gemm(
     shapes = f"{m}x{n}x{k}/tile{tile_m}x{tile_n}x{tile_k}"
     name = f"dots/{'transposed-' if transposed else ''}gemm/{NAMES[dtype]}/{shapes}/warps{warps}/stages{stages}"
 
-    def draw() -> dict[str, Tensor]:
-        return {
-            "a": _operand(name + "a", (m, k), dtype),
-            "b": _operand(name + "b", (n, k) if transposed else (k, n), dtype),
-        }
-
     def run(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         a, b = inputs["a"], inputs["b"].t() if transposed else inputs["b"]
         integer = not dtype.is_floating_point
@@ -101,10 +106,8 @@ def _gemm(
         )  # fmt: skip
         return {"c": c}
 
-    def expected(inputs: dict[str, Tensor]) -> dict[str, Expected]:
-        return _product(inputs["a"], inputs["b"].t() if transposed else inputs["b"], out)
-
-    return Program(name, (dot_kernel,), draw, run, expected, spills)
+    draw = partial(_operands, name, shape, dtype, transposed)
+    return Program(name, (dot_kernel,), draw, run, partial(_product, transposed=transposed, out=out), spills)
 
 
 def _single(
@@ -121,12 +124,6 @@ def _single(
     suffix = (f"/nonkdim{nonkdim}" if nonkdim else "") + (f"/to-{NAMES[out]}" if out != torch.float32 else "")
     name = f"dots/{'transposed-' if transposed else ''}single/{NAMES[dtype]}/{m}x{n}x{k}/warps{warps}{suffix}"
 
-    def draw() -> dict[str, Tensor]:
-        return {
-            "a": _operand(name + "a", (m, k), dtype),
-            "b": _operand(name + "b", (n, k) if transposed else (k, n), dtype),
-        }
-
     def run(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         a = inputs["a"]
         c = torch.empty((m, n), dtype=out if dtype.is_floating_point else torch.int32, device=a.device)
@@ -136,10 +133,8 @@ def _single(
         )
         return {"c": c}
 
-    def expected(inputs: dict[str, Tensor]) -> dict[str, Expected]:
-        return _product(inputs["a"], inputs["b"].t() if transposed else inputs["b"], out)
-
-    return Program(name, (single_dot_kernel,), draw, run, expected, spills)
+    draw = partial(_operands, name, tile, dtype, transposed)
+    return Program(name, (single_dot_kernel,), draw, run, partial(_product, transposed=transposed, out=out), spills)
 
 
 def _chained(dtype: torch.dtype, m: int, n: int, k: int, warps: int) -> Program:

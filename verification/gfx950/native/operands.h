@@ -179,31 +179,30 @@ static inline void result64(Wave *w, const Instruction *i, const u64 *x)
 }
 
 /* Output modifiers of a float result: ×2, ×4, ÷2, then the clamp to [0, 1] (NaN to 0). */
+static const f32 multipliers[4] = {1, 2, 4, 0.5f};
+#define CLAMPED(y) ((y) > 0 ? ((y) < 1 ? (y) : 1) : 0)
 static __attribute__((noinline)) void finish_f32(const Instruction *i, u32 *x)
 {
-    static const f32 factors[4] = {1, 2, 4, 0.5f};
     for (int l = 0; l < LANES; l++) {
-        f32 y = as_f32(x[l]) * factors[i->multiply];
-        if (i->clamp) y = y > 0 ? (y < 1 ? y : 1.0f) : 0.0f;
+        f32 y = as_f32(x[l]) * multipliers[i->multiply];
+        if (i->clamp) y = CLAMPED(y);
         if (i->flush) y = flushed(y);
         x[l] = as_u32(y);
     }
 }
 static __attribute__((noinline)) void finish_f16(const Instruction *i, u32 *x)
 {
-    static const f32 factors[4] = {1, 2, 4, 0.5f};
     for (int l = 0; l < LANES; l++) {
-        f32 y = from_f16((u16)x[l]) * factors[i->multiply];
-        if (i->clamp) y = y > 0 ? (y < 1 ? y : 1.0f) : 0.0f;
+        f32 y = from_f16((u16)x[l]) * multipliers[i->multiply];
+        if (i->clamp) y = CLAMPED(y);
         x[l] = to_f16(y);
     }
 }
 static __attribute__((noinline)) void finish_f64(const Instruction *i, u64 *x)
 {
-    static const f64 factors[4] = {1, 2, 4, 0.5};
     for (int l = 0; l < LANES; l++) {
-        f64 y = as_f64(x[l]) * factors[i->multiply];
-        if (i->clamp) y = y > 0 ? (y < 1 ? y : 1.0) : 0.0;
+        f64 y = as_f64(x[l]) * multipliers[i->multiply];
+        if (i->clamp) y = CLAMPED(y);
         x[l] = as_u64(y);
     }
 }

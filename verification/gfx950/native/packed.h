@@ -47,14 +47,12 @@ static inline void fma_mix(Wave *w, const Instruction *i, int half)
     u32 d[LANES], old[LANES];
     mixed_sources(w, i, x);
     memcpy(old, w->v[i->result[0].reg], sizeof old);
-    for (int l = 0; l < LANES; l++) {
-        d[l] = as_u32(fmaf(x[0][l], x[1][l], x[2][l]));
-    }
+    for (int l = 0; l < LANES; l++) d[l] = as_u32(fmaf(x[0][l], x[1][l], x[2][l]));
     if (half < 0) FINISH(f32, i, d);
     else
         for (int l = 0; l < LANES; l++) {
             f32 y = as_f32(d[l]);
-            if (i->clamp) y = y > 0 ? (y < 1 ? y : 1.0f) : 0.0f;
+            if (i->clamp) y = CLAMPED(y);
             d[l] = half ? (old[l] & 0xFFFF) | (u32)to_f16(y) << 16 : (old[l] & 0xFFFF0000u) | to_f16(y);
         }
     blend(w, i->result[0].reg, d);
