@@ -316,7 +316,7 @@ OPERATOR = Operator(
         ),
         Variant(
             "scale_even",
-            "as scale_floor, of amax rounded to the format's significand (AITER's dynamic quantiser)",
+            "as scale_floor, of amax rounded to the format's significand",
             adds=frozenset({"scale_even"}),
         ),
     ),
