@@ -157,6 +157,8 @@ class CaseGroup:
     name: str
     suite: str
     cases: tuple[Case, ...]
+    targets: tuple[str, ...] = ()
+    """Where its cases fit: memory beyond a small machine's, for one; empty for everywhere."""
 
 
 @dataclass(frozen=True)

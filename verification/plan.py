@@ -175,6 +175,8 @@ def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
     placed = [(candidate, target) for candidate in chosen if (target := place(candidate, selection.target))]
     for group, case in _cases(operator, selection) if selection.law in (None, "none") else ():
         for candidate, target in placed:
+            if group.targets and selection.case is None and target.name not in group.targets:
+                continue
             yield from _numbers(
                 Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection
             )

@@ -76,6 +76,7 @@ def test_the_right_attention_behind_the_controls_passes(judge, case, name):
         (PREFILL.format("9+12"), "not_causal", "causality"),
         (PREFILL.format("9+12"), "one_sequence", "sequence_isolation"),
         (PREFILL.format("9+12"), "one_sequence", "last_row_is_decode"),
+        (PREFILL.format("9"), "top_left_causal", "later_chunk"),
         (DECODE, "mean_over_splits", "split_whole"),
         (DECODE, "whole_last_page", "past_the_length"),
         (DECODE, "pages_in_order", "page_permutation"),

@@ -57,6 +57,15 @@ def test_a_parameter_that_has_its_usual_value_is_not_part_of_an_id(name):
         assert not set(case.id) & set(" '\"$&;*?()[]{}<>|\\`!")
 
 
+def test_a_group_for_some_targets_is_planned_there_and_elsewhere_when_asked_by_name():
+    operator = find_operator("mla_decode")
+    group = next(group for group in operator.groups if group.targets)
+    planned = {check.case.id for check in select(operators=("mla_decode",), suite="nightly")}
+    assert group.cases[0].id not in planned
+    assert planned >= {case.id for g, case in operator.cases("nightly") if not g.targets}
+    assert select(case=group.cases[0].id)
+
+
 @pytest.mark.parametrize("suite", ["smoke", "full"])
 def test_every_check_of_a_plan_has_an_id_of_its_own(suite):
     ids = [check.id for check in build(Selection(suite=suite))]

@@ -243,7 +243,7 @@ GROUPS = (
         + (case(rows=4, lengths="equal", longest=4096, splits=32), case(rows=8, heads=96, longest=1000)),
     ),
     # A pool whose last page begins at 2³¹ elements: 4 GiB, more than an index of 32 bits reaches.
-    CaseGroup("far pages", "nightly", (small(rows=2, layout="far"),)),
+    CaseGroup("far pages", "nightly", (small(rows=2, layout="far"),), targets=("cuda", "hip")),
 )
 
 OPERATOR = Operator(

@@ -137,6 +137,27 @@ def last_row_is_decode(context: LawContext) -> Iterator[str]:
         yield from (f.message for f in compare_numbers(output, got[output][last], exact, budget)[1])
 
 
+def later_chunk(context: LawContext) -> Iterator[str]:
+    """The second half of each sequence by itself, over all keys, within the budgets of the whole."""
+    arguments = context.arguments()
+    pieces = [range((rows.start + rows.stop + 1) // 2, rows.stop) for rows, _ in sequences(arguments)]
+    chosen = torch.tensor([row for piece in pieces for row in piece])
+    ends = list(accumulate((len(piece) for piece in pieces), initial=0))
+    got = context.call(
+        arguments
+        | {
+            "query": arguments["query"][chosen].clone(),
+            "cu_seqlens": torch.tensor(ends, dtype=torch.int32),
+            "kv_cu_seqlens": of_keys(arguments).clone(),
+        }
+    )
+    golden = derive(context.operator, arguments)
+    for name, exact in golden.exact.items():
+        whole = exact.to(golden.dtypes[name])
+        whole[chosen] = got[name]
+        yield from (f.message for f in compare_numbers(name, whole, exact, golden.budgets[name])[1])
+
+
 PAGE = 16
 
 
@@ -218,6 +239,7 @@ OPERATOR = Operator(
     laws=(
         Law("causality", "A row does not depend on what comes after it.", causality, causal),
         Law("sequence_isolation", "A sequence depends on no other.", sequence_isolation),
+        Law("later_chunk", "The rest of a sequence over all its keys gives what the whole gives.", later_chunk),
         Law("last_row_is_decode", "The last row of a sequence is a decode step over its keys.", last_row_is_decode),
         parameter_sensitivity(
             {

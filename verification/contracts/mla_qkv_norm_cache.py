@@ -213,7 +213,7 @@ GROUPS = (
     ),
     CaseGroup("seeds", "nightly", tuple(small(seed=s, rows=s, slots="some_skipped") for s in range(1, 33))),
     # A pool whose last page begins at 2³¹ elements: 4 GiB, more than an index of 32 bits reaches.
-    CaseGroup("far pages", "nightly", (small(rows=5, slots="last", layout="far"),)),
+    CaseGroup("far pages", "nightly", (small(rows=5, slots="last", layout="far"),), targets=("cuda", "hip")),
 )
 
 OPERATOR = Operator(

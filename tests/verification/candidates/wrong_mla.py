@@ -139,7 +139,7 @@ def not_causal(**a: Any) -> Result:
 
 def top_left_causal(**a: Any) -> Result:
     """The mask counts keys from the first and not from the last row."""
-    cu, keys = a["cu_seqlens"], a["kv_cu_seqlens"]
+    cu, keys = a["cu_seqlens"], a["cu_seqlens"] if a["kv_cu_seqlens"] is None else a["kv_cu_seqlens"]
     assert len(cu) == 2
     seen = torch.arange(len(a["query"]) + 1, dtype=cu.dtype)
     parts = [
