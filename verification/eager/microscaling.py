@@ -46,7 +46,7 @@ CODE_MANTISSA = {"mxfp4": 1, "mxfp8": 3}
 
 @implements("dequantize_mx", name="eager", batch_invariant=True)
 def dequantize_mx(codes: Tensor, scales: Tensor, format: str) -> Tensor:
-    """Table look-ups for the codes and the scales, one product in fp32.
+    """Codes and scales by their bits, one product in fp32.
 
     Shapes: codes uint8 [T, K] or [T, K/2], scales uint8 [T, K/32] → x [T, K] bf16.
     """
@@ -58,16 +58,21 @@ def expanded(codes: Tensor, scales: Tensor, format: str) -> Tensor:
     if format == "mxfp8":
         elements = codes.view(torch.float8_e4m3fn).float()
     else:
-        elements = fp4_pairs(codes.device)[codes.int()].flatten(-2)
+        elements = fp4_values(codes)
     values: Tensor = (elements.unflatten(-1, (-1, GROUP)) * power_of_two(scales)[..., None]).flatten(-2)
     return values
 
 
-def fp4_pairs(device: torch.device) -> Tensor:
-    """Both elements of every byte, low nibble first: fp32 [256, 2]."""
-    magnitude = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0], device=device)
-    values, byte = torch.cat([magnitude, -magnitude]), torch.arange(256, device=device)
-    return values[torch.stack([byte & 15, byte >> 4], dim=1)]
+def fp4_values(codes: Tensor) -> Tensor:
+    """Both elements of every byte, low nibble first, by their bits: uint8 [..., n] → fp32 [..., 2n].
+
+    No table: one made in the call could not be copied to a device while a graph is captured.
+    """
+    nibbles = torch.stack([codes & 15, codes >> 4], dim=-1).flatten(-2).int()
+    exponent, half = nibbles >> 1 & 3, (nibbles & 1) * 0.5
+    power = (exponent + 126 << MANTISSA).view(torch.float32)
+    magnitude = torch.where(exponent == 0, half, (1 + half) * power)
+    return torch.where(nibbles > 7, -magnitude, magnitude)
 
 
 def amax(groups: Tensor) -> Tensor:
