@@ -267,6 +267,27 @@ def test_sixteen_consecutive_seeds_cover_the_step_evenly(first: int) -> None:
     assert sorted(strata) == list(range(16))
 
 
+def test_elements_that_move_apart_cover_the_step_evenly_each_for_itself() -> None:
+    x = torch.full((3, 4), 1 + 2.0**-10, dtype=torch.float64)
+    errors = torch.stack([perturbed(s).round("p", x, torch.bfloat16, apart=True) - x for s in range(16)]) / 2.0**-7
+    assert torch.equal(
+        torch.floor((errors + 0.5) * 16).sort(0).values, torch.arange(16.0).double()[:, None, None].expand(16, 3, 4)
+    )
+    assert len(set(errors[0].flatten().tolist())) == 12
+
+
+def test_each_turn_of_a_loop_has_noise_of_its_own_and_no_trace() -> None:
+    x = torch.linspace(1, 2, 50, dtype=torch.float64)
+    numerics = perturbed(3)
+    with numerics.trace() as trace:
+        turns = [numerics.at(f"turn {turn}").at("inner").round("p", x, torch.bfloat16) for turn in (0, 1, 0)]
+    assert not trace
+    assert torch.equal(turns[0], turns[2])
+    assert not torch.equal(turns[0], turns[1])
+    assert not torch.equal(turns[0], numerics.round("p", x, torch.bfloat16))
+    assert EXACT.at("turn").round("p", x, torch.bfloat16) is x
+
+
 def test_equal_values_get_equal_errors() -> None:
     x = torch.full((50,), 1.001, dtype=torch.float64)
     assert len(perturbed(2).round("point", x, torch.bfloat16).unique()) == 1

@@ -24,6 +24,9 @@ SMALL: dict[str, Any] = {"heads": 2, "key": 16, "value": 24}
 LINEAR: dict[str, Any] = {"heads": 4, "rank": 128, "lower_bound": None}
 """Kimi-Linear-48B-A3B on eight ranks."""
 
+TINY = 2.0**-12
+"""Magnitude of rows whose keys and queries are governed by the eps of their norm."""
+
 ROW_ARGUMENTS = ("qkv", "raw_gate", "f_a", "beta_logits", "output_gate")
 WEIGHTS = ("conv_weight", "f_b_weight", "A_log", "dt_bias", "norm_weight")
 
@@ -68,7 +71,10 @@ SENSITIVITY: dict[str, Change] = {
 """Another value of each argument; None of one that is absent."""
 
 DISTRIBUTIONS = dict.fromkeys(("normal", "bounds", "parallel", "tiny", "large", "nonfinite"))
-"""bounds: log-decays at both ends, strong ones first; parallel: nearly one key, β near 1, hardly a decay."""
+"""bounds: strong log-decays in most rows, then none and usual ones by turns.
+
+parallel: nearly one key, β near 1, hardly a decay.
+"""
 
 
 def kda_arguments(key: str, distribution: str, p: dict[str, Any]) -> Arguments:
@@ -86,7 +92,8 @@ def kda_arguments(key: str, distribution: str, p: dict[str, Any]) -> Arguments:
     idle = idle_rows(pages, lengths, rows)
     for x in projected.values():
         x[idle] = torch.nan
-    conv_state = inputs.normal("conv_state", (pages.slots, sizes["qkv"], 3)).to(torch.bfloat16)
+    samples = TINY if distribution == "tiny" else 1.0
+    conv_state = inputs.normal("conv_state", (pages.slots, sizes["qkv"], 3), samples).to(torch.bfloat16)
     state = inputs.normal("state", (pages.slots, heads, width, depth), 1e4 if distribution == "large" else 0.3).float()
     conv_state[pages.fresh], state[pages.fresh] = torch.nan, torch.nan
     if distribution == "nonfinite" and len(lengths) > 1:
@@ -116,14 +123,15 @@ def row_values(
     gate = "f_a" if p["rank"] else "raw_gate"
     if distribution == "bounds":
         strong = (torch.arange(rows) % 16 < 12)[:, None] ^ (inputs.integers("flips", (rows, sizes[gate]), 0, 8) == 0)
-        values[gate] = torch.where(strong, 40.0, -40.0)
+        ends = torch.where(torch.arange(rows)[:, None] % 2 == 0, -40.0, values[gate])
+        values[gate] = torch.where(strong, 40.0, ends)
     if distribution == "parallel":
         keys = slice(p["heads"] * p["key"], 2 * p["heads"] * p["key"])
         values["qkv"][:, keys] = 1 + values["qkv"][:, keys] / 128
         values["beta_logits"] = 6 + values["beta_logits"] / 4
         values[gate] -= 12
     if distribution == "tiny":
-        values["qkv"] *= 2.0**-12
+        values["qkv"] *= TINY
     if distribution == "large":
         values["qkv"] *= 64
         values[gate] -= 12

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from verification.eager.causal_conv1d import shifted
-from verification.eager.kda_rows import FUSED, Rounding, delta_rows, finished, forms, no_rows
+from verification.eager.kda_rows import FORMS, FUSED, Rounding, delta_rows, finished, forms, no_rows
 from verification.eager.paging import store
 from verification.eager.tiles import tiled
 
@@ -67,6 +67,6 @@ def delta_step(
     return prior + delta * (key * query).sum(-1, keepdim=True), updated
 
 
-eager, eager_conv_rounded, eager_output_rounded, eager_split, eager_gate_unrounded = forms(
-    "kda_decode", kda_decode, batch_invariant=True
+eager, conv_rounded, output_rounded, split, gate_unrounded = forms(
+    "kda_decode", kda_decode, FORMS, batch_invariant=True
 )

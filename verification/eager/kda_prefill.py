@@ -131,6 +131,4 @@ def pairs(decay: Tensor) -> Tensor:
 
 
 # The host reads the lengths to cut them into chunks.
-eager, eager_conv_rounded, eager_output_rounded, eager_split, eager_gate_unrounded = forms(
-    "kda_prefill", kda_prefill, capturable=False
-)
+eager, split = forms("kda_prefill", kda_prefill, ("official", "split"), capturable=False)

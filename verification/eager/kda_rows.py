@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, NamedTuple
@@ -31,14 +31,14 @@ class Rounding:
 
 FUSED = Rounding()
 
-FORMS = (
-    ("", "official", FUSED),
-    ("_conv_rounded", "conv_rounded", Rounding(conv_output=True)),
-    ("_output_rounded", "output_rounded", Rounding(output=True)),
-    ("_split", "split", Rounding(conv_output=True, output=True)),
-    ("_gate_unrounded", "gate_unrounded", Rounding(raw_gate=False)),
-)
-"""Suffix of the name, contract variant and roundings of each form."""
+FORMS = {
+    "official": FUSED,
+    "conv_rounded": Rounding(conv_output=True),
+    "output_rounded": Rounding(output=True),
+    "split": Rounding(conv_output=True, output=True),
+    "gate_unrounded": Rounding(raw_gate=False),
+}
+"""Roundings by contract variant."""
 
 
 class Rows(NamedTuple):
@@ -117,12 +117,17 @@ def no_rows(qkv: Tensor, state: Tensor) -> Tensor:
     return qkv.new_zeros(len(qkv), *state.shape[1:3])
 
 
-def forms(operator: str, form: Callable[..., Any], **declared: Any) -> list[Callable[..., Any]]:
-    """The implementations of an operator under each variant's roundings."""
+def forms(operator: str, form: Callable[..., Any], variants: Iterable[str], **declared: Any) -> list[Any]:
+    """The implementations of an operator under the roundings of these variants: `eager`, `eager_split`, …."""
     return [
-        implements(operator, name=f"eager{suffix}", variant=variant, **declared)(_rounding(form, rounding))
-        for suffix, variant, rounding in FORMS
+        implements(operator, name=eager_name(variant), variant=variant, **declared)(_rounding(form, FORMS[variant]))
+        for variant in variants
     ]
+
+
+def eager_name(variant: str) -> str:
+    """`eager` for the official variant, else followed by the variant's name."""
+    return "eager" if variant == "official" else f"eager_{variant}"
 
 
 def _rounding(form: Callable[..., Any], rounding: Rounding) -> Callable[..., Any]:

@@ -97,22 +97,14 @@ def kda_commit(
 
 
 # The loop over steps is as long as the longest window, which the host reads.
-eager, eager_conv_rounded, eager_output_rounded, eager_split, eager_gate_unrounded = forms(
-    "kda_verify", kda_verify, batch_invariant=True, capturable=False
+eager, conv_rounded = forms(
+    "kda_verify", kda_verify, ("official", "conv_rounded"), batch_invariant=True, capturable=False
 )
 
 
 @implements("kda_commit", name="eager_conv_rounded", variant="conv_rounded", batch_invariant=True, capturable=False)
-def commit_conv_rounded(
+def kda_commit_conv_rounded(
     payload: Payload, commit_rows: Tensor, read_slots: Tensor, write_slots: Tensor, conv_state: Tensor, state: Tensor
 ) -> None:
-    """The same; its window's convolved rows were rounded."""
-    kda_commit(payload, commit_rows, read_slots, write_slots, conv_state, state)
-
-
-@implements("kda_commit", name="eager_gate_unrounded", variant="gate_unrounded", batch_invariant=True, capturable=False)
-def commit_gate_unrounded(
-    payload: Payload, commit_rows: Tensor, read_slots: Tensor, write_slots: Tensor, conv_state: Tensor, state: Tensor
-) -> None:
-    """The same; its window's gate was not rounded."""
+    """The same, of a window whose convolved rows were rounded."""
     kda_commit(payload, commit_rows, read_slots, write_slots, conv_state, state)
