@@ -16,14 +16,8 @@ def list_all(json: Json = None) -> None:
     from verification.targets import targets
 
     listed: dict[str, Any] = {"operators": {}, "targets": {}}
-<<<<<<< HEAD
-    folded = [Column(name, overflow="fold") for name in ("implementations", "laws", "variants")]
-    cases = [f"{suite} cases" for suite in SUITES]
-    table = Table(Column("operator", no_wrap=True), folded[0], *cases, *folded[1:])
-=======
     lists = [Column(name, overflow="fold") for name in ("implementations", "laws", "variants")]
     table = Table(Column("operator", no_wrap=True), lists[0], *[f"{suite} cases" for suite in SUITES], *lists[1:])
->>>>>>> attnres
     for name, operator in operators().items():
         names = [c.declared.name for c in builtin() if c.declared.operator == name]
         counts = [sum(1 for _ in operator.cases(suite)) for suite in SUITES]
