@@ -58,9 +58,15 @@ def merged(reaches: Iterable[Reach]) -> list[tuple[int, int]]:
 
 def live_tensor_at(address: int, nbytes: int) -> Reach | None:
     """A live tensor of this process that holds these bytes: what a table of pointers may lead to."""
-    for thing in gc.get_objects():
-        if issubclass(type(thing), Tensor) and thing.device.type == "cpu":
-            reach = reach_of("a tensor reached through a pointer", thing)
-            if reach and reach.start <= address and address + nbytes <= reach.end:
-                return reach
+    kinds = _with_subclasses(Tensor)
+    for generation in range(3):  # the youngest objects first: most such tensors were made just before the launch
+        for thing in gc.get_objects(generation):
+            if type(thing) in kinds and thing.device.type == "cpu":
+                reach = reach_of("a tensor reached through a pointer", thing)
+                if reach and reach.start <= address and address + nbytes <= reach.end:
+                    return reach
     return None
+
+
+def _with_subclasses(kind: type) -> set[type]:
+    return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))
