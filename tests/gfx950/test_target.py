@@ -19,7 +19,7 @@ def test_no_verdict_of_the_smoke_suite_depends_on_the_models_of_the_hardware(mon
     monkeypatch.setenv("PARITY_GFX950_MODELS", ALTERNATIVES)
     with Session() as session:
         records = [session.run(check) for check in build(Selection((operator,), suite="smoke", target="gfx950"))]
-    assert len(records) >= 40
+    assert records
     assert {record.verdict for record in records} == {"passed"}
     assert {record.claim for record in records} == {
         "gfx950 executor: compiled instructions executed on a CPU, not hardware"
