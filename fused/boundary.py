@@ -74,6 +74,6 @@ candidate = implements
 
 
 def implementations_in(module: ModuleType) -> list[Implementation]:
-    """What a module declares, in order of definition."""
+    """What a module itself declares, in order of definition: what it imports is declared elsewhere."""
     found = [getattr(value, ATTRIBUTE) for value in vars(module).values() if hasattr(value, ATTRIBUTE)]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(one for one in found if getattr(one.call, "__module__", "") == module.__name__))

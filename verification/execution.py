@@ -232,8 +232,7 @@ def declared(source: str) -> tuple[Implementation, ...]:
         spec.loader.exec_module(module)
     except BaseException as error:
         raise Refused("import", f"{source} does not import: {_told(error)}") from None
-    # What the file imports from elsewhere is not its own.
-    found = [one for one in implementations_in(module) if getattr(one.call, "__module__", "") == module.__name__]
+    found = implementations_in(module)
     names = [(one.operator, one.name) for one in found]
     for one in found:
         if names.count((one.operator, one.name)) > 1:

@@ -14,7 +14,7 @@ def test_the_decorator_leaves_the_function_as_it_is_and_the_module_tells_what_it
     def function(x):
         return x
 
-    module = types.ModuleType("kernels")
+    module = types.ModuleType(__name__)
     module.first = implements("rms_norm", name="first", variant="one_rounding", configurations=["warps4"])(function)
     assert module.first is function
     declared = implementations_in(module)
@@ -22,6 +22,17 @@ def test_the_decorator_leaves_the_function_as_it_is_and_the_module_tells_what_it
         ("rms_norm", "first", "one_rounding", ("warps4",))
     ]
     assert declared[0].call is function
+
+
+def test_what_a_module_imports_is_declared_where_it_is_defined_and_found_there_alone():
+    @implements("rms_norm", name="first")
+    def function(x):
+        return x
+
+    modules = types.ModuleType(__name__), types.ModuleType("elsewhere")
+    for module in modules:
+        module.once = module.under_another_name = function
+    assert [[one.name for one in implementations_in(module)] for module in modules] == [["first"], []]
 
 
 def test_candidate_is_the_same_decorator():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from verification.eager.situ import bounded_product
 from verification.eager.tiles import SMALL, rows_product
 
 SLOT_SHIFT = 24
+BF16 = torch.bfloat16
 
 
 class Bank(NamedTuple):
@@ -89,9 +91,9 @@ def each_expert(
         start += count
         gate_up = product(stored[pairs // top_k], expanded(bank.w13[expert], bank.w13_scale[expert], "mxfp4"))
         if bf16_gate_up and format == "bf16":
-            gate_up = gate_up.bfloat16().float()
+            gate_up = gate_up.to(BF16).float()
         gate, up = gate_up.chunk(2, dim=1)
-        activated = bounded_product(gate, up, beta, linear_beta).bfloat16()
+        activated = bounded_product(gate, up, beta, linear_beta).to(BF16)
         if format != "bf16":
             activated = round_trip(activated, format)
         handle(pairs, product(activated, expanded(bank.w2[expert], bank.w2_scale[expert], "mxfp4")))
@@ -107,7 +109,55 @@ def whole_product(x: Tensor, weight: Tensor) -> Tensor:
     return x.float() @ weight.t()
 
 
-@implements("moe_experts", name="eager", prepare=prepare, batch_invariant=True, capturable=False)
+def in_slot_order(each: Callable[[Handler], None], weights: Tensor, x: Tensor) -> Tensor:
+    """Outputs rounded to bf16 a route, weighted and added in fp32 in slot order."""
+    routes = torch.zeros(weights.numel(), x.shape[1], dtype=BF16, device=x.device)
+
+    def keep(pairs: Tensor, outputs: Tensor) -> None:
+        routes[pairs] = outputs.to(BF16)
+
+    each(keep)
+    out = torch.zeros(x.shape, device=x.device)
+    for slot, route in enumerate(routes.view(*weights.shape, x.shape[1]).unbind(1)):
+        out = torch.addcmul(out, weights[:, slot, None], route.float())
+    return out.to(x.dtype)
+
+
+def in_bf16_adds(each: Callable[[Handler], None], weights: Tensor, x: Tensor) -> Tensor:
+    """Weighted outputs rounded to bf16, and each sum too, in slot order."""
+    routes = torch.zeros(weights.numel(), x.shape[1], dtype=BF16, device=x.device)
+
+    def keep(pairs: Tensor, outputs: Tensor) -> None:
+        routes[pairs] = (weights.flatten()[pairs, None] * outputs).to(BF16)
+
+    each(keep)
+    out = torch.zeros_like(x)
+    for route in routes.view(*weights.shape, x.shape[1]).unbind(1):
+        out = out + route
+    return out
+
+
+def as_experts_finish(each: Callable[[Handler], None], weights: Tensor, x: Tensor) -> Tensor:
+    """The same in the order of experts: on a GPU by atomic additions, in any."""
+    out = torch.zeros_like(x)
+
+    def add(pairs: Tensor, outputs: Tensor) -> None:
+        out.index_add_(0, pairs // weights.shape[1], (weights.flatten()[pairs, None] * outputs).to(BF16))
+
+    each(add)
+    return out
+
+
+class Form(NamedTuple):
+    """How a variant adds up the routes, and whether it rounds gates and ups to bf16 before SiTU."""
+
+    combined: Callable[[Callable[[Handler], None], Tensor, Tensor], Tensor] = in_slot_order
+    bf16_gate_up: bool = True
+
+
+OFFICIAL = Form()
+
+
 def moe_experts(
     bank: Bank,
     x: Tensor,
@@ -117,106 +167,32 @@ def moe_experts(
     activation_format: str = "bf16",
     num_local_experts: int | None = None,
     combine: str = "ordered",
+    form: Form = OFFICIAL,
     **routing: Any,
 ) -> Tensor:
-    """A loop over the experts that have tokens (one look at their counts), then a sum in slot order in fp32.
+    """A loop over the experts that have tokens (one look at their counts), and a sum over the slots.
 
     The atomic combine may round more, and need not. Shapes: x [T, L], routing as the contract has it → out [T, L].
     """
-    return in_slot_order(bank, x, beta, linear_beta, activation_format, routing, bf16_gate_up=True)
-
-
-def moe_experts_gate_up_fp32(
-    bank: Bank,
-    x: Tensor,
-    *,
-    beta: float,
-    linear_beta: float | None = None,
-    activation_format: str = "bf16",
-    num_local_experts: int | None = None,
-    combine: str = "ordered",
-    **routing: Any,
-) -> Tensor:
-    """The same, with gates and ups kept in fp32."""
-    return in_slot_order(bank, x, beta, linear_beta, activation_format, routing, bf16_gate_up=False)
-
-
-implements(
-    "moe_experts", name="eager_gate_up_fp32", variant="gate_up_fp32", prepare=prepare, batch_invariant=True,
-    capturable=False,
-)(moe_experts_gate_up_fp32)  # fmt: skip
-
-
-def in_slot_order(
-    bank: Bank, x: Tensor, beta: float, linear_beta: float | None, format: str, routing: dict[str, Any],
-    bf16_gate_up: bool,
-) -> Tensor:  # fmt: skip
-    """Outputs rounded to bf16 a route, weighted and added in fp32."""
     local, weights = local_routes(len(x), len(bank.w13), **routing)
-    routes = torch.zeros(local.numel(), x.shape[1], dtype=torch.bfloat16, device=x.device)
-
-    def keep(pairs: Tensor, outputs: Tensor) -> None:
-        routes[pairs] = outputs.bfloat16()
-
-    each_expert(bank, x, local, beta, linear_beta, format, bf16_gate_up, keep)
-    out = torch.zeros(x.shape, device=x.device)
-    for slot, route in enumerate(routes.view(*local.shape, x.shape[1]).unbind(1)):
-        out = torch.addcmul(out, weights[:, slot, None], route.float())
-    return out.to(x.dtype)
+    each = partial(each_expert, bank, x, local, beta, linear_beta, activation_format, form.bf16_gate_up)
+    return form.combined(each, weights, x)
 
 
-def moe_experts_bf16_adds(
-    bank: Bank,
-    x: Tensor,
-    *,
-    beta: float,
-    linear_beta: float | None = None,
-    activation_format: str = "bf16",
-    num_local_experts: int | None = None,
-    combine: str = "ordered",
-    **routing: Any,
-) -> Tensor:
-    """Weighted outputs rounded to bf16, and each sum too, in slot order."""
-    local, weights = local_routes(len(x), len(bank.w13), **routing)
-    routes = torch.zeros(local.numel(), x.shape[1], dtype=torch.bfloat16, device=x.device)
+def following(form: Form) -> Callable[..., Tensor]:
+    """`moe_experts` in one form, under the operator's signature."""
 
-    def keep(pairs: Tensor, outputs: Tensor) -> None:
-        routes[pairs] = (weights.flatten()[pairs, None] * outputs).bfloat16()
+    @wraps(moe_experts)
+    def call(bank: Bank, x: Tensor, **arguments: Any) -> Tensor:
+        return moe_experts(bank, x, form=form, **arguments)
 
-    each_expert(bank, x, local, beta, linear_beta, activation_format, True, keep)
-    out = torch.zeros_like(x)
-    for route in routes.view(*local.shape, x.shape[1]).unbind(1):
-        out = out + route
-    return out
+    return call
 
 
-implements(
-    "moe_experts", name="eager_bf16_adds", variant="bf16_adds", prepare=prepare, batch_invariant=True, capturable=False
-)(moe_experts_bf16_adds)
-
-
-def moe_experts_atomic(
-    bank: Bank,
-    x: Tensor,
-    *,
-    beta: float,
-    linear_beta: float | None = None,
-    activation_format: str = "bf16",
-    num_local_experts: int | None = None,
-    combine: str = "ordered",
-    **routing: Any,
-) -> Tensor:
-    """The same as experts finish: on a GPU by atomic additions."""
-    local, weights = local_routes(len(x), len(bank.w13), **routing)
-    out = torch.zeros_like(x)
-
-    def add(pairs: Tensor, outputs: Tensor) -> None:
-        out.index_add_(0, pairs // local.shape[1], (weights.flatten()[pairs, None] * outputs).bfloat16())
-
-    each_expert(bank, x, local, beta, linear_beta, activation_format, True, add)
-    return out
-
-
-implements(
-    "moe_experts", name="eager_atomic", variant="atomic", prepare=prepare, deterministic=False, capturable=False
-)(moe_experts_atomic)
+declared = partial(implements, "moe_experts", prepare=prepare, capturable=False)
+eager = declared(name="eager", batch_invariant=True)(following(OFFICIAL))
+gate_up_fp32 = declared(name="eager_gate_up_fp32", variant="gate_up_fp32", batch_invariant=True)(
+    following(Form(bf16_gate_up=False))
+)
+bf16_adds = declared(name="eager_bf16_adds", variant="bf16_adds", batch_invariant=True)(following(Form(in_bf16_adds)))
+atomic = declared(name="eager_atomic", variant="atomic", deterministic=False)(following(Form(as_experts_finish)))

@@ -157,7 +157,7 @@ for name, change in CHANGES.items():
 def unwritten_without_local_expert(
     bank, x, *, beta, linear_beta, activation_format, num_local_experts, combine, **routing
 ):
-    out = moe.in_slot_order(bank, x, beta, linear_beta, activation_format, routing, True)
+    out = moe.moe_experts(bank, x, beta=beta, linear_beta=linear_beta, activation_format=activation_format, **routing)
     local, _ = moe.local_routes(len(x), len(bank.w13), **routing)
     written = (local < len(bank.w13)).any(1)
     result = torch.empty_like(out)
@@ -170,7 +170,7 @@ def second_quantisation_dropped(
     bank, x, *, beta, linear_beta, activation_format, num_local_experts, combine, **routing
 ):
     x = x if activation_format == "bf16" else mx.round_trip(x, activation_format).to(x.dtype)
-    return moe.in_slot_order(bank, x, beta, linear_beta, "bf16", routing, False)
+    return moe.gate_up_fp32(bank, x, beta=beta, linear_beta=linear_beta, **routing)
 
 
 def quantised_by(quantize):
