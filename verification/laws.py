@@ -132,7 +132,8 @@ def storage_order(names: str | tuple[str, ...], relaid: Mapping[str, Callable[[T
             for layout, relay in relaid.items():
                 arguments = context.arguments()
                 arguments[name] = relay(arguments[name])
-                yield from (f"With {name} {layout}: {finding}" for finding in context.judge(arguments))
+                findings = context.judge(outputs=context.call(arguments))
+                yield from (f"With {name} {layout}: {finding}" for finding in findings)
 
     return Law("storage_order", "Strides do not change values.", check)
 

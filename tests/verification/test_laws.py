@@ -192,13 +192,8 @@ def test_rows_may_lie_along_any_axis(law):
 
 def test_every_argument_named_is_stored_in_the_other_order():
     law = storage_order(("ids", "x"), {"flipped": lambda x: x.flip(0)})
-
-    class Judging(Context):
-        def judge(self, arguments):
-            return [name for name, value in self.arguments().items() if value is not None
-                    and not torch.equal(torch.as_tensor(arguments[name]), torch.as_tensor(value))]  # fmt: skip
-
-    assert list(law.check(Judging(honest))) == ["With ids flipped: ids", "With x flipped: x"]
+    told = [said.split(":")[0] for said in law.check(Context(honest))]
+    assert told == ["With ids flipped", "With x flipped"]
 
 
 def test_an_equivalence_compares_only_what_it_expects():
