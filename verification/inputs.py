@@ -7,6 +7,7 @@ arithmetic and single IEEE operations, so that no library's generator or libm ha
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
 import numpy as np
 import torch
@@ -89,6 +90,8 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
     if layout == "contiguous":
         return x.contiguous()
     filler = torch.nan if x.is_floating_point() else torch.iinfo(x.dtype).min
+    if x.ndim == 1:
+        return laid_out(x[None], layout)[0]
     rows, columns = x.shape
     if layout == "row_padded":
         view = torch.full((rows, columns + 7), filler, dtype=x.dtype)[:, :columns]
@@ -101,6 +104,10 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
     else:
         raise ValueError(f"unknown layout {layout!r}; expected one of {LAYOUTS}")
     return view.copy_(x)
+
+
+RELAID = {layout: partial(laid_out, layout=layout) for layout in LAYOUTS if layout != "contiguous"}
+"""Every other layout, by name."""
 
 
 def digest(arguments: dict[str, object]) -> str:

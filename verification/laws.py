@@ -131,6 +131,8 @@ def storage_order(names: str | tuple[str, ...], relaid: Mapping[str, Callable[[T
         for name in (names,) if isinstance(names, str) else names:
             for layout, relay in relaid.items():
                 arguments = context.arguments()
+                if arguments[name] is None:
+                    continue
                 arguments[name] = relay(arguments[name])
                 findings = context.judge(outputs=context.call(arguments))
                 yield from (f"With {name} {layout}: {finding}" for finding in findings)

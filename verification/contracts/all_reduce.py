@@ -27,6 +27,7 @@ from verification.operator import (
     make_case,
     pick,
 )
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {"ranks": 8, "rows": 4, "hidden": 7168, "layout": "contiguous"}
 
@@ -172,6 +173,7 @@ OPERATOR = Operator(
         batch_invariance({"shards": 1}, {"sum": 1}),
         row_isolation({"shards": 1}, {"sum": 1}),
         storage_order("shards", RELAID),
+        shards("column_shards", "Shards of the columns side by side are the whole.", along({"shards": 2}), {"sum": 2}),
         Law("every_rank_counts", "Every rank's shard reaches every rank.", every_rank_counts),
         Law("rank_order", "Ranks are added in their absolute order.", rank_order),
         equivalence(

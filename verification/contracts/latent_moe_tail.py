@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -9,9 +7,10 @@ import torch
 from reference.moe_front import latent_moe_tail
 from reference.numerics import OFFICIAL, Variant
 from verification.contracts.rms_norm import DISTRIBUTIONS
-from verification.inputs import LAYOUTS, Inputs, laid_out
-from verification.laws import batch_invariance, parameter_sensitivity, reassembly, row_isolation, storage_order
-from verification.operator import Arguments, Case, CaseGroup, LawContext, Operator, Output, Outputs, make_case, pick
+from verification.inputs import LAYOUTS, RELAID, Inputs, laid_out
+from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
+from verification.operator import Arguments, Case, CaseGroup, Operator, Output, Outputs, make_case, pick
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "hidden": 7168, "latent": 3584, "prefix": True, "eps": 1e-5, "layout": "contiguous",
@@ -69,17 +68,20 @@ GROUPS = (
 )
 
 
-def columns_apart(context: LawContext) -> Iterator[tuple[str, Outputs]]:
-    """Each shard of the hidden columns by itself: what ranks hold of a column-sharded projection."""
-    arguments = context.arguments()
-    for shards in (2, 8):
-        parts = zip(*(arguments[name].chunk(shards, axis) for name, axis in SHARDED.items()), strict=True)
-        calls = [context.call(arguments | dict(zip(SHARDED, map(torch.clone, part), strict=True))) for part in parts]
-        yield f"In {shards} shards of columns", {"hidden": torch.cat([call["hidden"] for call in calls], 1)}
+def nothing_routed(arguments: Arguments, usual: Outputs) -> Outputs:
+    """The shared expert and the residual alone."""
+    shared, prefix = arguments["shared"], arguments["prefix"]
+    return {"hidden": shared if prefix is None else prefix + shared}
 
 
-SHARDED = {"shared": 1, "prefix": 1, "up_weight": 0}
+def scaled(arguments: Arguments) -> Arguments:
+    """All that is added, times four; a norm's result has no scale."""
+    names = [name for name in ("up_weight", "shared", "prefix") if arguments[name] is not None]
+    return arguments | {name: arguments[name] * 4 for name in names}
+
+
 ROWS = ("routed", "shared", "prefix")
+WEIGHTS = ("norm_weight", "up_weight")
 
 OPERATOR = Operator(
     name="latent_moe_tail",
@@ -88,8 +90,10 @@ OPERATOR = Operator(
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
-    law_cases=(case(rows=9, **SMALL), case(rows=16, hidden=512, latent=128)),
-    weights=("norm_weight", "up_weight"),
+    law_cases=(
+        case(rows=9, **SMALL), case(rows=16, hidden=512, latent=128), case(rows=3, **SMALL, prefix=False),
+    ),
+    weights=WEIGHTS,
     variants=(
         OFFICIAL,
         Variant(
@@ -106,8 +110,19 @@ OPERATOR = Operator(
             "prefix": lambda a: None, "norm_weight": lambda a: a["norm_weight"] * 2,
             "up_weight": lambda a: a["up_weight"].roll(1, 0), "eps": lambda a: 0.5,
         }),
-        storage_order(ROWS, {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
-        reassembly("column_shards", "Shards of the columns side by side are the whole.", columns_apart),
+        storage_order((*ROWS, *WEIGHTS), RELAID),
+        shards(
+            "column_shards", "Shards of the hidden columns side by side are the whole.",
+            along({"shared": 1, "prefix": 1, "up_weight": 0}), {"hidden": 1}, counts=(2, 8),
+        ),
+        equivalence(
+            "nothing_routed", "A token that no expert has gives prefix + shared.",
+            lambda a: a | {"routed": torch.zeros_like(a["routed"])}, nothing_routed,
+        ),
+        equivalence(
+            "scale_equivariance", "Powers of two in what is added pass through.", scaled,
+            lambda arguments, usual: {"hidden": usual["hidden"] * 4},
+        ),
     ),
     special_values=(
         "A NaN or an Inf in a row of routed, whose norm it spoils, makes the row NaN and no other row. A token without "

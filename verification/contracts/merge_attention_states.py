@@ -26,6 +26,7 @@ from verification.operator import (
     make_case,
     pick,
 )
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {"rows": 4, "heads": 12, "width": 512, "layout": "contiguous"}
 
@@ -206,6 +207,12 @@ OPERATOR = Operator(
                 "out_b": lambda a: a["out_b"].roll(1, 0),
                 "lse_b": lambda a: a["lse_b"] + 1,
             }
+        ),
+        shards(
+            "head_shards",
+            "Shards of the heads side by side are the whole.",
+            along(dict.fromkeys(("out_a", "lse_a", "out_b", "lse_b"), 1)),
+            {"out": 1, "lse": 1},
         ),
         Law("identity", "A state without keys changes no bit of the other.", identity),
         Law("commutative", "The order of two states does not matter.", commutative),

@@ -34,6 +34,7 @@ from verification.operator import (
     make_case,
     pick,
 )
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "heads": 12, "latent": 512, "position": 64, "qk_width": 192, "page": 64,
@@ -276,6 +277,13 @@ OPERATOR = Operator(
             }
         ),
         storage_order("kv_pages", {name: partial(apart, layout=name) for name in ("row_padded", "page_padded")}),
+        shards(
+            "head_shards",
+            "Shards of the heads side by side are the whole.",
+            along({"q_latent": 1, "q_pe": 1}),
+            {"latent": 1, "lse": 1},
+            counts=(2,),
+        ),
         Law(
             "split_whole",
             "The number of splits changes no value.",

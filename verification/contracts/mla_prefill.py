@@ -28,6 +28,7 @@ from verification.operator import (
     make_case,
     pick,
 )
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": "65", "keys": "same", "heads": 12, "latent": 512, "position": 64, "qk_width": 192, "causal": True,
@@ -252,6 +253,13 @@ OPERATOR = Operator(
             }
         ),
         storage_order("kv", {name: partial(laid_out, layout=name) for name in ("row_padded", "transposed")}),
+        shards(
+            "head_shards",
+            "Shards of the heads side by side are the whole.",
+            along({"query": 1}),
+            {"out": 1, "lse": 1},
+            counts=(2,),
+        ),
         equivalence(
             "keys_of_the_rows",
             "Offsets of the keys that are those of the rows change no bit.",

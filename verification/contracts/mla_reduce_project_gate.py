@@ -11,6 +11,7 @@ from reference.numerics import OFFICIAL, Variant
 from verification.inputs import TORCH_DTYPES, Inputs
 from verification.laws import batch_invariance, differences, parameter_sensitivity, row_isolation
 from verification.operator import Arguments, Case, CaseGroup, Law, LawContext, Operator, Output, make_case, pick
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "heads": 12, "latent": 512, "value": 128, "splits": 4, "live": "some", "partial": "fp32", "gate": True,
@@ -105,6 +106,17 @@ def split_permutation(context: LawContext) -> Iterator[str]:
     yield from context.judge(arguments | {n: arguments[n].flip(1) for n in ("split_latents", "split_lses")})
 
 
+HEADS = along({"split_latents": 2, "split_lses": 2, "value_weight": 0, "gate_logits": 1})
+
+
+def heads_apart(arguments: Arguments, count: int) -> list[Arguments]:
+    """Shards of the heads, each with its part of the gate: what tensor-parallel ranks hold."""
+    gate = arguments["gate_logits"]
+    by_head = None if gate is None else gate.unflatten(1, (len(arguments["value_weight"]), -1))
+    parts = HEADS(arguments | {"gate_logits": by_head}, count)
+    return [part | ({} if gate is None else {"gate_logits": part["gate_logits"].flatten(1)}) for part in parts]
+
+
 ROW_ARGUMENTS = ("split_latents", "split_lses", "gate_logits")
 
 GROUPS = (
@@ -167,6 +179,9 @@ OPERATOR = Operator(
                 "value_weight": lambda a: a["value_weight"].roll(1, 0),
                 "gate_logits": lambda a: a["gate_logits"].roll(1, 0),
             }
+        ),
+        shards(
+            "head_shards", "Shards of the heads side by side are the whole.", heads_apart, {"attention": 1}, counts=(2,)
         ),
         Law("half_gate", "A gate of zeros halves the ungated result, bit for bit.", half_gate),
         Law("empty_splits", "Splits without keys change no value.", empty_splits),

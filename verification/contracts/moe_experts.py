@@ -13,17 +13,19 @@ from reference.moe_sorting import moe_sorting
 from reference.numerics import OFFICIAL, Variant
 from verification.contracts.moe_experts_laws import (
     expert_permutation,
+    experts_apart,
     interleaved,
+    intermediates_apart,
     nothing_local,
     padding_rows,
     scales_move,
-    shards,
     slots_exchanged,
     sorted_routing,
 )
 from verification.inputs import Inputs, laid_out
 from verification.laws import batch_invariance, parameter_sensitivity, row_isolation
 from verification.operator import Arguments, Case, CaseGroup, Law, Operator, Output, make_case, pick
+from verification.shards import shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "latent": 256, "inter": 96, "experts": 24, "local": 24, "offset": 0, "top_k": 4, "hits": 0,
@@ -413,7 +415,16 @@ OPERATOR = Operator(
             )
         ),
         by_ids(Law("expert_permutation", "Experts stored in another order give the same.", expert_permutation)),
-        by_ids(Law("shard_sum", "The sum over shards of the experts is the whole.", shards)),
+        by_ids(
+            shards("expert_shards", "The sum over shards of the experts is the whole.", experts_apart, {"out": "sum"})
+        ),
+        shards(
+            "intermediate_shards",
+            "The sum over shards of the intermediate is the whole.",
+            intermediates_apart,
+            {"out": "sum"},
+            counts=(2,),
+        ),
         by_ids(Law("nothing_local", "A token without a local expert gives zeros.", nothing_local)),
         by_ids(Law("padding_invariance", "Rows of padding change nothing and give zeros.", padding_rows)),
         by_ids(Law("slot_permutation", "Slots in another order give the same sum.", slots_exchanged)),

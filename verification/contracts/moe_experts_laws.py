@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from reference.moe_sorting import moe_sorting
-from verification.budget import derive
 from verification.laws import differences
-from verification.localization import describe_failures
 from verification.operator import Arguments, LawContext
 
 BANK = ("w13", "w13_scale", "w2", "w2_scale")
@@ -37,28 +34,36 @@ def expert_permutation(context: LawContext) -> Iterator[str]:
     yield from judged(context, after, "With the experts reversed")
 
 
-def shard(arguments: Arguments, low: int, high: int) -> Arguments:
-    """The same call for a part of the local experts."""
-    part = {name: arguments[name][low:high].clone() for name in BANK}
-    rest = {"expert_offset": arguments["expert_offset"] + low, "num_local_experts": high - low}
-    return arguments | part | rest
+def experts_apart(arguments: Arguments, count: int) -> list[Arguments]:
+    """The same call for ranges of the local experts: what expert-parallel ranks hold."""
+    ranges = torch.arange(arguments["num_local_experts"]).tensor_split(count)
+    return [
+        arguments
+        | {name: arguments[name][part] for name in BANK}
+        | {"expert_offset": arguments["expert_offset"] + int(part[0]), "num_local_experts": len(part)}
+        for part in ranges
+    ]
 
 
-def shards(context: LawContext) -> Iterator[str]:
-    """Three shards add up to the whole, within the sum of their budgets and its own."""
-    arguments = context.arguments()
-    experts = arguments["num_local_experts"]
-    edges = (0, 1, experts // 2, experts)
-    parts = [shard(context.arguments(), low, high) for low, high in pairwise(edges)]
-    whole = context.call(context.arguments())["out"].double()
-    total = sum((context.call(part)["out"].double() for part in parts), torch.zeros_like(whole))
-    allowed = sum(
-        (derive(context.operator, one, context.variant).budgets["out"].allowed for one in (arguments, *parts)),
-        torch.zeros_like(whole),
-    )
-    if (wrong := ~((total - whole).abs() <= allowed)).any():
-        yield f"{int(wrong.sum())} of {wrong.numel()} elements of the sum over shards are not those of the whole; "
-        yield f"{describe_failures(wrong)}."
+GROUP = 32
+
+
+def intermediates_apart(arguments: Arguments, count: int) -> list[Arguments]:
+    """Whole groups of each expert's intermediate: what tensor-parallel ranks hold."""
+    return [
+        arguments | {name: arguments[name][:, gates_and_ups(arguments, part)] for name in ("w13", "w13_scale")}
+        | {"w2": arguments["w2"].unflatten(2, (-1, GROUP // 2))[:, :, part].flatten(2)}
+        | {"w2_scale": arguments["w2_scale"][:, :, part]}
+        for part in torch.arange(arguments["w2_scale"].shape[2]).tensor_split(count)
+    ]  # fmt: skip
+
+
+def gates_and_ups(arguments: Arguments, groups: Tensor) -> Tensor:
+    """Rows of w13 that make these groups of the intermediate, in the order of its layout."""
+    place = (groups[:, None] * GROUP + torch.arange(GROUP)).flatten()
+    if arguments["w13_layout"] == "interleaved":
+        return torch.stack([2 * place, 2 * place + 1], dim=1).flatten()
+    return torch.cat([place, place + arguments["w13"].shape[1] // 2])
 
 
 def nothing_local(context: LawContext) -> Iterator[str]:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -9,9 +7,10 @@ import torch
 from reference.moe_front import moe_preroute
 from reference.numerics import OFFICIAL, Variant
 from verification.contracts.router_logits import DISTRIBUTIONS
-from verification.inputs import LAYOUTS, Inputs, laid_out
-from verification.laws import batch_invariance, parameter_sensitivity, reassembly, row_isolation, storage_order
-from verification.operator import Arguments, Case, CaseGroup, LawContext, Operator, Output, Outputs, make_case, pick
+from verification.inputs import LAYOUTS, RELAID, Inputs, laid_out
+from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
+from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case, pick
+from verification.shards import along, halves, shards
 
 DEFAULTS: dict[str, Any] = {
     "rows": 4, "hidden": 7168, "latent": 3584, "width": 768, "scale": 1.0, "beta": 4.0, "linear_beta": 25.0,
@@ -75,15 +74,17 @@ GROUPS = (
 )  # fmt: skip
 
 
-def latents_apart(context: LawContext) -> Iterator[tuple[str, Outputs]]:
-    """Each shard of the latent's columns by itself."""
-    arguments = context.arguments()
-    for shards in (2, 8):
-        parts = arguments["latent_weight"].chunk(shards)
-        calls = [context.call(arguments | {"latent_weight": part.clone()}) for part in parts]
-        latent = torch.cat([call["latent"] for call in calls], 1)
-        yield f"In {shards} shards of the latent", {"latent": latent, "shared": calls[0]["shared"]}
+def shared_expert_apart(arguments: Arguments, count: int) -> list[Arguments]:
+    """Shards of the shared expert's width: what tensor-parallel ranks hold of it."""
+    gate_ups = halves(arguments["gate_up_weight"], count, 0)
+    downs = arguments["down_weight"].tensor_split(count, 1)
+    return [
+        arguments | {"gate_up_weight": gate_up, "down_weight": down.clone()}
+        for gate_up, down in zip(gate_ups, downs, strict=True)
+    ]
 
+
+WEIGHTS = ("latent_weight", "gate_up_weight", "down_weight")
 
 OPERATOR = Operator(
     name="moe_preroute",
@@ -93,7 +94,7 @@ OPERATOR = Operator(
     make=make,
     groups=GROUPS,
     law_cases=(case(rows=9, **SMALL), case(rows=16, hidden=512, latent=128, width=64)),
-    weights=("latent_weight", "gate_up_weight", "down_weight"),
+    weights=WEIGHTS,
     variants=(
         OFFICIAL,
         Variant("gate_up_fp32", "SiTU on the fp32 sums, without rounding them first", drops=frozenset({"gate_up"})),
@@ -106,8 +107,25 @@ OPERATOR = Operator(
             "gate_up_weight": lambda a: a["gate_up_weight"].roll(1, 0),
             "down_weight": lambda a: a["down_weight"].roll(1, 0), "beta": lambda a: 0.5, "linear_beta": lambda a: 0.5,
         }),
-        storage_order("x", {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
-        reassembly("latent_shards", "Shards of the latent side by side are the whole.", latents_apart),
+        storage_order(("x", *WEIGHTS), RELAID),
+        shards(
+            "latent_shards", "Shards of the latent side by side are the whole.", along({"latent_weight": 0}),
+            {"latent": 1, "shared": "same"}, counts=(2, 8),
+        ),
+        shards(
+            "shared_expert_shards", "The sum over shards of the shared expert is the whole.", shared_expert_apart,
+            {"latent": "same", "shared": "sum"},
+        ),
+        equivalence(
+            "scale_equivariance", "Powers of two in the last weights pass through.",
+            lambda a: a | {name: a[name] * 4 for name in ("latent_weight", "down_weight")},
+            lambda arguments, usual: {name: value * 4 for name, value in usual.items()},
+        ),
+        equivalence(
+            "latent_apart", "The shared expert's weights change no bit of the latent.",
+            lambda a: a | {name: a[name].flip(0) for name in ("gate_up_weight", "down_weight")},
+            lambda arguments, usual: {"latent": usual["latent"]},
+        ),
     ),
     special_values=(
         "A NaN in a row makes both of its results NaN and no other row's. A row of zeros gives zeros. Gates and ups of "

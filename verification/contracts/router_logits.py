@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,9 +8,10 @@ from torch import Tensor
 
 from reference.moe_front import router_logits
 from reference.numerics import OFFICIAL, Variant
-from verification.inputs import LAYOUTS, Inputs, laid_out
-from verification.laws import batch_invariance, parameter_sensitivity, reassembly, row_isolation, storage_order
-from verification.operator import Arguments, Case, CaseGroup, LawContext, Operator, Output, Outputs, make_case, pick
+from verification.inputs import LAYOUTS, RELAID, Inputs, laid_out
+from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
+from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case, pick
+from verification.shards import along, shards
 
 DEFAULTS: dict[str, Any] = {"rows": 4, "hidden": 7168, "experts": 896, "layout": "contiguous"}
 
@@ -78,14 +78,6 @@ GROUPS = (
 )
 
 
-def experts_apart(context: LawContext) -> Iterator[tuple[str, Outputs]]:
-    """Each shard of experts by itself: what expert-parallel ranks would hold."""
-    arguments = context.arguments()
-    for shards in (2, 3, 8):
-        parts = [context.call(arguments | {"weight": part.clone()}) for part in arguments["weight"].chunk(shards)]
-        yield f"In {shards} shards of experts", {"logits": torch.cat([part["logits"] for part in parts], 1)}
-
-
 OPERATOR = Operator(
     name="router_logits",
     reference=router_logits,
@@ -103,8 +95,26 @@ OPERATOR = Operator(
         batch_invariance(("x",)),
         row_isolation(("x",)),
         parameter_sensitivity({"x": lambda a: a["x"].roll(1), "weight": lambda a: a["weight"].roll(1, 0)}),
-        storage_order("x", {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
-        reassembly("expert_shards", "Shards of experts side by side are the whole.", experts_apart),
+        storage_order(("x", "weight"), RELAID),
+        shards(
+            "expert_shards",
+            "Shards of the experts side by side are the whole.",
+            along({"weight": 0}),
+            {"logits": 1},
+            counts=(2, 3, 8),
+        ),
+        shards(
+            "hidden_shards",
+            "The sum over shards of the hidden axis is the whole.",
+            along({"x": 1, "weight": 1}),
+            {"logits": "sum"},
+        ),
+        equivalence(
+            "scale_equivariance",
+            "Powers of two in rows and weights pass through.",
+            lambda a: a | {"x": a["x"] * 8, "weight": a["weight"] / 2},
+            lambda arguments, usual: {"logits": usual["logits"] * 4},
+        ),
     ),
     special_values=(
         "A NaN in a row makes its logits NaN; an Inf makes them ±Inf by the sign of the weight, or NaN where it is 0. "

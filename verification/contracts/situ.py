@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from reference.activation import situ
 from verification.budget import Golden
-from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
+from verification.inputs import LAYOUTS, RELAID, TORCH_DTYPES, Inputs, laid_out
 from verification.laws import batch_invariance, differences, parameter_sensitivity, row_isolation, storage_order
 from verification.localization import describe_failures
 from verification.operator import (
@@ -25,6 +24,7 @@ from verification.operator import (
     make_case,
     pick,
 )
+from verification.shards import halves, shards
 
 DEFAULTS: dict[str, Any] = {"rows": 4, "width": 3072, "beta": 4.0, "linear_beta": 25.0, "layout": "contiguous"}
 """A linear_beta of 0 stands for None: no bound on the linear side."""
@@ -118,6 +118,11 @@ def as_exchanged(context: LawContext) -> Iterator[str]:
         yield "Gates and ups exchanged change no bit."
 
 
+def columns_apart(arguments: Arguments, count: int) -> list[Arguments]:
+    """Shards of the width: what tensor-parallel ranks hold of an expert."""
+    return [arguments | {"gate_up": part} for part in halves(arguments["gate_up"], count, 1)]
+
+
 BETAS: tuple[dict[str, Any], ...] = (
     {"linear_beta": 0.0},
     {"beta": 1.0, "linear_beta": 1.0},
@@ -175,7 +180,8 @@ OPERATOR = Operator(
                 "linear_beta": lambda a: None,
             }
         ),
-        storage_order("gate_up", {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
+        storage_order("gate_up", RELAID),
+        shards("column_shards", "Shards of the width side by side are the whole.", columns_apart, {"y": 1}),
         Law("odd_in_up", "The sign of the linear side is the sign of the result.", odd_in_up),
         Law("gate_is_not_up", "The two halves are told apart.", as_exchanged),
     ),

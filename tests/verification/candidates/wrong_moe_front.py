@@ -57,3 +57,29 @@ def eps_forgotten(routed, shared, prefix, norm_weight, up_weight, *, eps) -> Ten
 @candidate("latent_moe_tail", name="prefix_forgotten")
 def prefix_forgotten(routed, shared, prefix, norm_weight, up_weight, *, eps) -> Tensor:
     return right_tail(routed, shared, None, norm_weight, up_weight, eps=eps)
+
+
+@candidate("router_logits", name="dense_weight_assumed")
+def dense_weight_assumed(x: Tensor, weight: Tensor) -> Tensor:
+    """A kernel that is given a pointer and takes rows to lie one after another."""
+    return right_logits(x, weight.as_strided(weight.shape, (weight.shape[1], 1)))
+
+
+@candidate("moe_preroute", name="shared_bias")
+def shared_bias(x, latent_weight, gate_up_weight, down_weight, *, beta, linear_beta=None) -> Preroute:
+    """Right as a whole, and too much on each of several ranks."""
+    latent, shared = right_preroute(x, latent_weight, gate_up_weight, down_weight, beta=beta, linear_beta=linear_beta)
+    return latent, shared + (down_weight.shape[1] < 40) * 0.25
+
+
+@candidate("latent_moe_tail", name="no_eps_where_all_is_zero")
+def no_eps_where_all_is_zero(routed, shared, prefix, norm_weight, up_weight, *, eps) -> Tensor:
+    """0 · rsqrt(0): NaN."""
+    nothing = (routed == 0).all(1, keepdim=True)
+    return right_tail(routed.masked_fill(nothing, torch.nan), shared, prefix, norm_weight, up_weight, eps=eps)
+
+
+@candidate("latent_moe_tail", name="floor_of_shared")
+def floor_of_shared(routed, shared, prefix, norm_weight, up_weight, *, eps) -> Tensor:
+    """A scale of its own: what is large is cut off."""
+    return right_tail(routed, shared.clamp(-4, 4), prefix, norm_weight, up_weight, eps=eps)
