@@ -39,17 +39,22 @@ def route(
     groups, equal ones by lower id; w = s[ids] / (Σ s[ids] + 1e-20) · scaling_factor.
 
     −Inf choices rank below all finite ones and NaN below −Inf; a NaN score has weight 0. With
-    `chosen` [T, k] (logical ids) those experts are weighed instead of the best.
+    `chosen` [T, k] (logical ids) those experts are weighed instead of the best. The points `logits` and
+    `correction_bias` (both off) round either to bf16 first: selections flip where choices are close.
 
     Shapes: logits [T, E] fp32 (bf16, fp16 allowed), correction_bias [E] fp32,
     logical_to_physical [E] int → expert_ids [T, k] int32, expert_weights [T, k] fp32.
     Raises ValueError where the groups cannot hold k experts. Source: DeepSeek-V3's noaux_tc gate.
     """
     check_arguments(logits, correction_bias, top_k, num_groups, top_groups, score_function, logical_to_physical)
-    scores = expert_scores(numerics.load(logits), score_function, numerics)
+    stored = numerics.round("logits", numerics.load(logits), torch.bfloat16, default=False, apart=True)
+    scores = expert_scores(stored, score_function, numerics)
     choice = scores
     if correction_bias is not None:
-        choice = numerics.computed("choice", scores + numerics.load(correction_bias))
+        bias = numerics.round(
+            "correction_bias", numerics.load(correction_bias), torch.bfloat16, default=False, apart=True
+        )
+        choice = numerics.computed("choice", scores + bias)
     numerics.note("choice", choice)
     numerics.note("score", scores)
     if chosen is None:

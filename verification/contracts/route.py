@@ -289,6 +289,18 @@ GROUPS = (
     CaseGroup(
         "bf16 logits", "smoke", (case(dtype="bf16", rows=3), case("few_values", dtype="bf16", rows=3, **KIMI_K2))
     ),
+    # Where a bf16 logit or bias shows: choices that lie closer than it can tell apart.
+    CaseGroup(
+        "logits and bias dtype",
+        "smoke",
+        (
+            case(rows=17),
+            case(rows=17, bias="large", **KIMI_K2),
+            case("few_values", rows=9, bias="close", experts=60, top_k=6),
+            case("equal", rows=2, bias="close", experts=60, top_k=6),
+            case(rows=9, bias="close", **DEEPSEEK_V3),
+        ),
+    ),
     CaseGroup(
         "combinations",
         "smoke",
@@ -335,6 +347,12 @@ VARIANTS = (
     ),
     Variant("denominator_guard", "a sum of weights of 0 becomes 1 (tokenspeed)", adds=frozenset({"denominator_guard"})),
     Variant("nan_weights", "a NaN score gives a NaN weight", adds=frozenset({"nan_weights"})),
+    Variant("logits_bf16", "logits rounded to bf16, as a linear layer leaves them (fork)", adds=frozenset({"logits"})),
+    Variant(
+        "bias_bf16",
+        "correction bias rounded to bf16: a bf16 parameter (fork, ATOM)",
+        adds=frozenset({"correction_bias"}),
+    ),
 )
 
 SENSITIVITY: dict[str, Change] = {

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from functools import wraps
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -37,6 +40,22 @@ def route(
     if logical_to_physical is not None:
         ids = logical_to_physical[ids]
     return ids.to(torch.int32), weights * scaling_factor
+
+
+@wraps(route)
+def route_of_bf16_logits(logits: Tensor, correction_bias: Tensor | None = None, **options: Any) -> tuple[Tensor, ...]:
+    """The same of logits as a bf16 linear layer leaves them."""
+    return route(logits.to(torch.bfloat16), correction_bias, **options)
+
+
+@wraps(route)
+def route_with_bf16_bias(logits: Tensor, correction_bias: Tensor | None = None, **options: Any) -> tuple[Tensor, ...]:
+    """The same with a bias that is kept in bf16."""
+    return route(logits, None if correction_bias is None else correction_bias.to(torch.bfloat16), **options)
+
+
+implements("route", name="eager_logits_bf16", variant="logits_bf16", batch_invariant=True)(route_of_bf16_logits)
+implements("route", name="eager_bias_bf16", variant="bias_bf16", batch_invariant=True)(route_with_bf16_bias)
 
 
 def scored(logits: Tensor, score_function: str) -> Tensor:
