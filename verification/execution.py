@@ -10,8 +10,9 @@ import re
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from fused.boundary import Implementation, implementations_in
 from verification import tuning
 from verification.comparison import Observed
+from verification.far_memory import FarMemory
 from verification.guards import AllocationGuard
 from verification.operator import Operator, implementations, taken_by
 from verification.transport import DTYPE_NAMES, Blob, write_results
@@ -61,23 +63,30 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     first = find(request["source"], request["payload_of"], request["implementation"]) if request["payload_of"] else None
     run = Run(implementation, request["weights"], request["configuration"], device, first, request["gives_payload"])
     started = time.perf_counter()
+    memory = FarMemory(blob.arguments(held), request["header"])
+
+    def fill(data: Tensor) -> None:
+        held.copy_(data)
+        memory.load()
+
     if request["mode"] != "direct":
-        held.copy_(Blob(Path(request["changed"]), request["header"]).bytes)
+        fill(Blob(Path(request["changed"]), request["header"]).bytes)
     with run.tuned():
         if request["mode"] == "replay":
-            results = run.replay(blob.arguments(held), held, wanted)
+            results = run.replay(memory.arguments, partial(fill, wanted))
         else:
             if request["mode"] == "repeat":
-                run.direct(blob.arguments(held))
-            held.copy_(wanted)
-            results = run.direct(blob.arguments(held))
+                run.direct(memory.arguments)
+            fill(wanted)
+            results = run.direct(memory.arguments)
     if os.getpid() != owner:
         os._exit(0)  # a fork that a candidate left behind must not write over the child's results
+    memory.store()
     if device != "cpu":
         blob.bytes.copy_(held)
     return {
         "results": write_results(Path(request["results"]), results),
-        "damages": [damage for guard in run.guards for damage in guard.damages()],
+        "damages": [damage for guard in run.guards for damage in guard.damages()] + memory.damages(),
         "seconds": time.perf_counter() - started,
         "environment": environment(device),
         "observed": named(os.environ[OBSERVER])() if OBSERVER in os.environ else {},
@@ -118,8 +127,8 @@ class Run:
         self._wait()
         return results
 
-    def replay(self, arguments: dict[str, Any], held: Tensor, wanted: Tensor) -> list[Tensor]:
-        """Capture a graph on the bytes now in `held`, then replay it on the wanted ones in the same memory."""
+    def replay(self, arguments: dict[str, Any], restore: Callable[[], None]) -> list[Tensor]:
+        """Capture a graph on what the arguments hold now, then replay it on what `restore` puts in their place."""
         inputs = self._prepare(arguments)
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -130,7 +139,7 @@ class Run:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             results = self._call(inputs)
-        held.copy_(wanted)
+        restore()
         graph.replay()
         self._wait()
         return results

@@ -7,6 +7,7 @@ arithmetic and single IEEE operations, so that no library's generator or libm ha
 from __future__ import annotations
 
 import hashlib
+import math
 from functools import partial
 
 import numpy as np
@@ -101,9 +102,27 @@ def laid_out(x: Tensor, layout: str) -> Tensor:
         view = torch.full((columns, rows), filler, dtype=x.dtype).t()
     elif layout == "offset":
         view = torch.full((rows * columns + 1,), filler, dtype=x.dtype)[1:].view(rows, columns)
+    elif layout == "far":
+        return far_apart(x)
     else:
-        raise ValueError(f"unknown layout {layout!r}; expected one of {LAYOUTS}")
+        raise ValueError(f"unknown layout {layout!r}; expected one of {LAYOUTS} or far")
     return view.copy_(x)
+
+
+ALIGNED = 64
+"""Elements of which the step between far places is a multiple, as that of a pool is."""
+
+
+def far_apart(x: Tensor, axis: int = 0, reach: int = 2**31) -> Tensor:
+    """The same values with the places of an axis so far apart that the last begins at `reach` elements.
+
+    An index of 32 bits does not get there. Memory between the places is reserved and never touched.
+    """
+    places = x.movedim(axis, 0).contiguous()
+    count, inner = places.shape[0], places[:1].numel()
+    step = -(-max(math.ceil(reach / max(count - 1, 1)), inner) // ALIGNED) * ALIGNED
+    storage = torch.empty(max(count - 1, 0) * step + inner, dtype=x.dtype)
+    return storage.as_strided(places.shape, (step, *places.stride()[1:])).copy_(places).movedim(0, axis)
 
 
 RELAID = {layout: partial(laid_out, layout=layout) for layout in LAYOUTS if layout != "contiguous"}

@@ -6,6 +6,7 @@ outside its views: a changed input, a write past an end.
 
 from __future__ import annotations
 
+import collections
 import mmap
 import os
 from math import prod
@@ -44,6 +45,8 @@ class TensorHeader(TypedDict):
     shape: list[int]
     stride: list[int]
     offset: int
+    far: tuple[int, int] | None
+    """The axis along which its places lie far apart in the case, and the stride there; here they are side by side."""
 
 
 class Header(TypedDict):
@@ -55,16 +58,40 @@ class Header(TypedDict):
     nbytes: int
 
 
+FAR = 1 << 30
+"""Bytes of a storage from which on its places may lie far apart: most of it is never touched, nor does it travel."""
+
+MOSTLY_GAP = 16
+
+
+def side_by_side(x: Tensor) -> tuple[Tensor, tuple[int, int] | None]:
+    """A copy of x without the gaps of its outermost axis, with that axis and its stride; x itself if it has none."""
+    if x.untyped_storage().nbytes() < FAR or not x.numel() or not x.ndim:
+        return x, None
+    axis = max(range(x.ndim), key=x.stride)
+    place = 1 + sum((size - 1) * step for one, (size, step) in enumerate(zip(x.shape, x.stride(), strict=True))
+                    if one != axis)  # fmt: skip
+    if x.shape[axis] == 1 or x.stride(axis) < MOSTLY_GAP * place:
+        return x, None
+    strides = [place if one == axis else step for one, step in enumerate(x.stride())]
+    near = torch.zeros(x.shape[axis] * place, dtype=x.dtype).as_strided(x.shape, strides)
+    return near.copy_(x), (axis, x.stride(axis))
+
+
 def describe(arguments: dict[str, Any]) -> tuple[Header, list[Tensor]]:
     """The header for these arguments and the byte tensors of their storages."""
     header: Header = {"storages": [], "tensors": {}, "values": {}, "nbytes": 0}
     seen: dict[int, int] = {}
     payloads: list[Tensor] = []
     position = 0
+    owners = collections.Counter(x.untyped_storage().data_ptr() for x in arguments.values() if isinstance(x, Tensor))
     for name, value in arguments.items():
         if not isinstance(value, Tensor):
             header["values"][name] = value
             continue
+        far = None
+        if owners[value.untyped_storage().data_ptr()] == 1:
+            value, far = side_by_side(value)
         storage = value.untyped_storage()
         key = storage.data_ptr() if storage.nbytes() else -id(value)
         if key not in seen:
@@ -83,6 +110,7 @@ def describe(arguments: dict[str, Any]) -> tuple[Header, list[Tensor]]:
             "shape": list(value.shape),
             "stride": list(value.stride()),
             "offset": int(value.storage_offset()),
+            "far": far,
         }
     header["nbytes"] = max(position, ALIGNMENT)
     return header, payloads

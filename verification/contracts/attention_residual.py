@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from reference.checks import require
 from reference.numerics import OFFICIAL, Variant
 from verification.budget import Golden
 from verification.comparison import same_bits
-from verification.inputs import TORCH_DTYPES, Inputs, laid_out
+from verification.inputs import TORCH_DTYPES, Inputs, far_apart, laid_out
 from verification.laws import batch_invariance, equivalence, parameter_sensitivity, row_isolation, storage_order
 from verification.localization import describe_failures
 from verification.operator import Arguments, Case, CaseGroup, Finding, Operator, Output, Outputs, make_case, pick
@@ -54,7 +55,7 @@ def make(case: Case) -> Arguments:
     return {
         "prefix": laid_out(prefix, p["layout"]),
         "delta": laid_out(delta, p["layout"]) if p["delta"] else None,
-        "blocks": block_major(blocks) if p["order"] == "block_major" else blocks,
+        "blocks": pick(p["order"], ORDERS, "order")(blocks),
         "score_weight": inputs.normal("score_weight", (hidden,), p["score_scale"] * hidden**-0.5).to(torch.float32),
         "output_norm_weight": gain.to(TORCH_DTYPES[p["norm_weight"]]) if p["norm"] else None,
         "num_blocks": p["blocks"],
@@ -73,6 +74,9 @@ def row_padded(blocks: Tensor) -> Tensor:
     """The same values with seven elements of NaN between rows."""
     wide = torch.full((*blocks.shape[:2], blocks.shape[2] + 7), torch.nan, dtype=blocks.dtype)
     return wide[..., :-7].copy_(blocks)
+
+
+ORDERS = {"token_major": torch.Tensor.contiguous, "block_major": block_major, "far": partial(far_apart, axis=1)}
 
 
 def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:
@@ -160,6 +164,16 @@ GROUPS = (
     ),
     CaseGroup("NaN and Inf", "smoke", tuple(case("nonfinite", hidden=256, blocks=3, norm=n) for n in (True, False))),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=17, blocks=s % 9) for s in range(1, 33))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup(
+        "far blocks",
+        "nightly",
+        (
+            case(rows=3, hidden=1024, order="far", layout="far"),
+            case(rows=3, hidden=1024, blocks=3, write=True, order="far"),
+        ),
+        targets=("cuda", "hip"),
+    ),
 )
 
 VARIANTS = (

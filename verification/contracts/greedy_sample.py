@@ -94,6 +94,8 @@ GROUPS = (
     CaseGroup("NaN and Inf", "smoke", tuple(case("nonfinite", rows=10, vocab=v) for v in (2, 5, 1025, 20480))),
     CaseGroup("layouts", "smoke", tuple(case(rows=5, vocab=130, layout=layout) for layout in LAYOUTS)),
     CaseGroup("seeds", "nightly", tuple(case("few_values", seed=s, rows=17, vocab=9001) for s in range(1, 33))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far rows", "nightly", (case(rows=3, layout="far"),), targets=("cuda", "hip")),
 )
 
 

@@ -133,6 +133,8 @@ GROUPS = (
     ),
     CaseGroup("NaN", "smoke", (case("nonfinite", lengths="2-3-3", **SMALL, kept="all"),)),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, lengths="8-3-5-8", heads=2) for s in range(1, 17))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far slots", "nightly", (case(lengths="4x3", layout="far", **SMALL),), targets=("cuda", "hip")),
 )  # fmt: skip
 
 OPERATOR = Operator(

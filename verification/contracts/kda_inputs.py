@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference.numerics import OFFICIAL, Variant
 from verification.contracts.pages import draw_pages, idle_rows, paged_arguments, read_lengths
-from verification.inputs import TORCH_DTYPES, Inputs
+from verification.inputs import TORCH_DTYPES, Inputs, far_apart
 from verification.laws import Change
 from verification.operator import Arguments, Output, pick
 
@@ -99,9 +99,10 @@ def kda_arguments(key: str, distribution: str, p: dict[str, Any]) -> Arguments:
     if distribution == "nonfinite" and len(lengths) > 1:
         state[pages.read[1].clamp(0, pages.slots - 1), 0, 0, 0] = torch.nan
     weights_dtype = TORCH_DTYPES[p["weights"]]
+    pool_layouts = pick(p["layout"], POOLS, "layout")
     return merged(projected, rows, heads, p) | paged_arguments(pages, lengths, p) | {
-        "conv_state": channels_last(conv_state) if p["layout"] == "strided" else conv_state,
-        "state": page_padded(state) if p["layout"] == "strided" else state,
+        "conv_state": pool_layouts["conv_state"](conv_state),
+        "state": pool_layouts["state"](state),
         "conv_weight": inputs.normal("conv_weight", (sizes["qkv"], 4), 0.5).to(weights_dtype),
         "f_b_weight": inputs.normal("f_b", (heads * depth, p["rank"]), 0.1).bfloat16() if p["rank"] else None,
         "A_log": inputs.normal("A_log", (heads,), 0.5).float(),
@@ -160,3 +161,11 @@ def page_padded(state: Tensor) -> Tensor:
     wide = torch.full((len(state), state[0].numel() + 24), torch.nan)
     pool: Tensor = wide[:, 8:-16].unflatten(1, state.shape[1:])
     return pool.copy_(state)
+
+
+POOLS = {
+    "contiguous": dict.fromkeys(("conv_state", "state"), torch.Tensor.contiguous),
+    "strided": {"conv_state": channels_last, "state": page_padded},
+    "far": dict.fromkeys(("conv_state", "state"), far_apart),
+}
+"""How the pools lie, by layout."""

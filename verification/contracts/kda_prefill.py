@@ -106,6 +106,13 @@ GROUPS = (
         tuple(case(("normal", "bounds", "parallel")[s % 3], s, lengths=f"{17 * s}-{s}", heads=2, initial="mixed")
               for s in range(1, 9)),
     ),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup(
+        "far slots",
+        "nightly",
+        (case(lengths="17-0-3", initial="mixed", layout="far", **SMALL),),
+        targets=("cuda", "hip"),
+    ),
 )  # fmt: skip
 
 OPERATOR = Operator(

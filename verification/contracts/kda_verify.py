@@ -79,6 +79,13 @@ GROUPS = (
     ),
     CaseGroup("NaN", "smoke", (case("nonfinite", lengths="2-3-3", **SMALL, output="plain"),)),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, lengths="8-3", heads=2, rank=s % 2 * 128) for s in range(1, 17))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup(
+        "far slots",
+        "nightly",
+        (case(lengths="1-0-1", layout="far"), case(lengths="1x3", slots="same", layout="far", **SMALL)),
+        targets=("cuda", "hip"),
+    ),
 )  # fmt: skip
 
 OPERATOR = Operator(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verification.inputs import Inputs
+from verification.inputs import Inputs, far_apart
 
 NOWHERE = (-1, 2**31 - 1, -(2**31), 7_654_321)
 """Page ids that lie outside every pool of a case."""
@@ -62,19 +62,14 @@ def logical_positions(table: Tensor, lengths: list[int], pool: int, size: int) -
 
 
 def apart(pages: Tensor, layout: str) -> Tensor:
-    """The same pages under other strides; what lies between them is NaN.
-
-    far: pages 2³¹ ÷ (pages − 1) elements apart, so that the last begins at an offset of 2³¹.
-    """
+    """The same pages under other strides; what lies between them is NaN."""
     if layout == "contiguous":
         return pages
     count, size, width = pages.shape
     row, page = (width + 8, size * (width + 8)) if layout == "row_padded" else (width, size * width + 40)
     if layout == "far":
-        row, page = width, math.ceil(2**31 / (count - 1))
-        storage = torch.zeros((count - 1) * page + size * width, dtype=pages.dtype)
-    else:
-        storage = torch.full((count * page + 3,), torch.nan, dtype=pages.dtype)
+        return far_apart(pages)
+    storage = torch.full((count * page + 3,), torch.nan, dtype=pages.dtype)
     offset = 3 if layout == "offset" else 0
     return storage.as_strided((count, size, width), (page, row, 1), offset).copy_(pages)
 

@@ -227,6 +227,8 @@ GROUPS = (
     CaseGroup("layouts", "smoke", tuple(small(rows="12+9", layout=x) for x in ("row_padded", "transposed", "offset"))),
     CaseGroup("seeds", "nightly", tuple(small(seed=s, rows=f"{s}+{3 * s}", spare=s % 3) for s in range(1, 33))),
     CaseGroup("long", "nightly", (case(rows="1024"), case(rows="64", keys="2048"))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far keys", "nightly", (small(rows="12+9", layout="far"),), targets=("cuda", "hip")),
 )
 
 OPERATOR = Operator(

@@ -22,7 +22,7 @@ from verification.contracts.moe_experts_laws import (
     slots_exchanged,
     sorted_routing,
 )
-from verification.inputs import Inputs, laid_out
+from verification.inputs import Inputs, far_apart, laid_out
 from verification.laws import batch_invariance, parameter_sensitivity, row_isolation
 from verification.operator import Arguments, Case, CaseGroup, Law, Operator, Output, make_case, pick
 from verification.shards import shards
@@ -148,14 +148,15 @@ def drawn(inputs: Inputs, p: dict[str, Any], size: float = 1.0, shift: int = 0) 
     """Rows of unit variance times `size`; scales of four binades, such that gates are of a few units."""
     experts, latent, inter = p["local"], p["latent"], p["inter"]
     x = laid_out(inputs.normal("x", (p["rows"], latent), size).to(torch.bfloat16), p["layout"])
+    banks = far_apart if p["layout"] == "far" else torch.Tensor.contiguous
     w13_base, w2_base = 126 - latent.bit_length() // 2 + shift, 125 - inter.bit_length() // 2 - shift
     return {
         "x": x,
-        "w13": inputs.integers("w13", (experts, 2 * inter, latent // 2), 0, 256).to(torch.uint8),
+        "w13": banks(inputs.integers("w13", (experts, 2 * inter, latent // 2), 0, 256).to(torch.uint8)),
         "w13_scale": inputs.integers("w13_scale", (experts, 2 * inter, latent // 32), w13_base - 2, w13_base + 2).to(
             torch.uint8
         ),
-        "w2": inputs.integers("w2", (experts, latent, inter // 2), 0, 256).to(torch.uint8),
+        "w2": banks(inputs.integers("w2", (experts, latent, inter // 2), 0, 256).to(torch.uint8)),
         "w2_scale": inputs.integers("w2_scale", (experts, latent, inter // 32), w2_base - 2, w2_base + 2).to(
             torch.uint8
         ),
@@ -347,6 +348,13 @@ GROUPS = (
         tuple(case(rows=r, activation=f, **SMALL) for r in (*range(1, 34), 63, 65, 128, 255, 256) for f in FORMATS),
     ),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=s, activation=f) for s in range(1, 17) for f in FORMATS)),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup(
+        "far rows and experts",
+        "nightly",
+        tuple(case(rows=3, layout="far", w13=w, **SMALL) for w in ("separated", "interleaved")),
+        targets=("cuda", "hip"),
+    ),
 )
 
 BF16_ADDS = frozenset({"weighted", "running"})

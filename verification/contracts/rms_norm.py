@@ -97,6 +97,8 @@ GROUPS = (
     CaseGroup("layouts", "smoke", tuple(case(rows=5, hidden=130, layout=layout) for layout in LAYOUTS)),
     CaseGroup("fp32 weight", "smoke", (case(hidden=1000, weight="fp32"), case(rows=33, hidden=1000, weight="fp32"))),
     CaseGroup("seeds", "nightly", tuple(make_case("rms_norm", DEFAULTS, seed=s, rows=17) for s in range(1, 33))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far rows", "nightly", (case(rows=3, layout="far"),), targets=("cuda", "hip")),
 )
 
 OPERATOR = Operator(

@@ -338,6 +338,8 @@ GROUPS = (
     CaseGroup(
         "seeds", "nightly", tuple(case(rows=64, seed=s, **m) for s in range(1, 17) for m in ({}, KIMI_K2, DEEPSEEK_V3))
     ),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far rows", "nightly", (case(rows=3, layout="far"),), targets=("cuda", "hip")),
 )
 
 VARIANTS = (

@@ -75,6 +75,8 @@ GROUPS = (
     CaseGroup("NaN and Inf", "smoke", (case("nonfinite", **SMALL),)),
     CaseGroup("layouts", "smoke", tuple(case(rows=5, **SMALL, layout=layout) for layout in LAYOUTS)),
     CaseGroup("seeds", "nightly", tuple(case(seed=s, rows=17, **SMALL) for s in range(1, 17))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far rows", "nightly", (case(rows=3, layout="far", **SMALL),), targets=("cuda", "hip")),
 )
 
 

@@ -159,6 +159,8 @@ GROUPS = (
     CaseGroup("dtypes", "smoke", tuple(case(d, "fp16", width=288) for d in ("normal", "saturated"))),
     CaseGroup("layouts", "smoke", tuple(case(rows=5, width=65, layout=layout) for layout in LAYOUTS)),
     CaseGroup("seeds", "nightly", tuple(case(d, seed=s) for d in ("normal", "saturated") for s in range(1, 17))),
+    # Offsets beyond 2³¹ elements: more than an index of 32 bits reaches.
+    CaseGroup("far rows", "nightly", (case(rows=3, layout="far"),), targets=("cuda", "hip")),
 )
 
 OPERATOR = Operator(
