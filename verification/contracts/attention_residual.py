@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -76,7 +76,11 @@ def row_padded(blocks: Tensor) -> Tensor:
     return wide[..., :-7].copy_(blocks)
 
 
-ORDERS = {"token_major": torch.Tensor.contiguous, "block_major": block_major, "far": partial(far_apart, axis=1)}
+ORDERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "token_major": torch.Tensor.contiguous,
+    "block_major": block_major,
+    "far": partial(far_apart, axis=1),
+}
 
 
 def structure(arguments: Arguments, outputs: Outputs, golden: Golden) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -163,7 +164,7 @@ def page_padded(state: Tensor) -> Tensor:
     return pool.copy_(state)
 
 
-POOLS = {
+POOLS: dict[str, dict[str, Callable[[Tensor], Tensor]]] = {
     "contiguous": dict.fromkeys(("conv_state", "state"), torch.Tensor.contiguous),
     "strided": {"conv_state": channels_last, "state": page_padded},
     "far": dict.fromkeys(("conv_state", "state"), far_apart),
