@@ -99,6 +99,10 @@ OPERATOR = Operator(
     variants=(
         OFFICIAL,
         Variant(
+            "one_rounding", "norm weight multiplied in fp32, one rounding (production norms, fork)",
+            drops=frozenset({"norm_normalized"}),
+        ),
+        Variant(
             "fp32_sum",
             "norm weight multiplied in fp32; the three bf16 terms added in fp32 and rounded once (fused kernels)",
             drops=frozenset({"norm_normalized", "sum"}),

@@ -193,6 +193,8 @@ GROUPS = (
             case(rows=2, lengths="one_long", longest=4096, splits=16),
             case(rows=1, heads=96, lengths="equal", longest=300, splits=8),
             case(rows=2, heads=32, longest=200),
+            case(rows=8, heads=4, lengths="edges"),
+            case(rows=1, heads=16, lengths="equal", longest=2049, splits=8),
             case(rows=16, lengths="edges"),
             case(rows=17, lengths="edges", splits=1),
         ),

@@ -37,7 +37,7 @@ DEFAULTS: dict[str, Any] = {
 """`rows` and `keys` are the lengths of the sequences, as in 1+64+65; `spare` rows follow the last sequence."""
 
 BF16 = torch.bfloat16
-SCALES = {"normal": 1.0, "flat": 0.0, "peaked": 16.0, "extreme": 2.0**12}
+SCALES = {"normal": 1.0, "flat": 0.0, "peaked": 16.0, "extreme": 2.0**12, "nonfinite": 1.0}
 """Distributions, by the magnitude of their queries."""
 
 
@@ -63,6 +63,8 @@ def make(case: Case) -> Arguments:
     query = inputs.normal("query", (rows[-1] + p["spare"], p["heads"], width), scale)
     kv = inputs.normal("kv", (keys[-1] + p["spare"], width))
     query[rows[-1] :], kv[keys[-1] :] = torch.nan, torch.nan
+    if case.distribution == "nonfinite":  # in the middle of the first sequence, and in one head of its first row
+        kv[keys[1] // 2, 0], query[:1, -1, 0] = torch.nan, torch.nan
     return {
         "query": query.to(BF16),
         "kv": laid_out(kv.to(BF16), p["layout"]),
@@ -90,6 +92,19 @@ def sequences(arguments: Arguments) -> list[tuple[slice, slice]]:
     """The rows and the keys of each sequence."""
     bounds = [zip(x[:-1].tolist(), x[1:].tolist(), strict=True) for x in (arguments["cu_seqlens"], of_keys(arguments))]
     return [(slice(*rows), slice(*keys)) for rows, keys in zip(*bounds, strict=True)]
+
+
+def compared(name: str, arguments: Arguments, outputs: Outputs) -> Tensor | None:
+    """Not the out of rows before the first key of their sequence that is no number: their 0 · NaN may be NaN."""
+    if name != "out" or not arguments["causal"] or torch.isfinite(arguments["kv"]).all():
+        return None
+    mask = torch.ones_like(outputs["out"], dtype=torch.bool)
+    for rows, keys in sequences(arguments):
+        spoiled = (~torch.isfinite(arguments["kv"][keys])).any(1).nonzero().flatten().tolist()
+        for first in spoiled[:1]:
+            seen_from = rows.stop - (keys.stop - keys.start) + first
+            mask[rows.start : max(seen_from, rows.start)] = False
+    return mask
 
 
 def causality(context: LawContext) -> Iterator[str]:
@@ -202,6 +217,8 @@ GROUPS = (
             case(rows="129", heads=6),
             case(rows="20", heads=96),
             case(rows="200", heads=2),
+            case(rows="70", heads=4),
+            case(rows="7+7", keys="71+135", heads=8, causal=False),
         ),
     ),
     CaseGroup(
@@ -223,7 +240,13 @@ GROUPS = (
         "smoke",
         (small(rows="5+3", heads=1, latent=1, position=0), small(rows="19", heads=5, latent=33, position=7, spare=5)),
     ),
-    CaseGroup("scores", "smoke", tuple(small(d, rows="30+9") for d in SCALES if d != "normal")),
+    CaseGroup("scores", "smoke", tuple(small(d, rows="30+9") for d in SCALES if d not in ("normal", "nonfinite"))),
+    CaseGroup(
+        "NaN",
+        "smoke",
+        tuple(small("nonfinite", rows="30+9", causal=c) for c in (True, False))
+        + (small("nonfinite", rows="8+3", keys="40+3", spare=2),),
+    ),
     CaseGroup("layouts", "smoke", tuple(small(rows="12+9", layout=x) for x in ("row_padded", "transposed", "offset"))),
     CaseGroup("seeds", "nightly", tuple(small(seed=s, rows=f"{s}+{3 * s}", spare=s % 3) for s in range(1, 33))),
     CaseGroup("long", "nightly", (case(rows="1024"), case(rows="64", keys="2048"))),
@@ -239,6 +262,7 @@ OPERATOR = Operator(
     make=make,
     groups=GROUPS,
     law_cases=(small(rows="33+1+18", spare=2), small(rows="8+5", keys="30+21"), small(rows="6+17", causal=False)),
+    compared=compared,
     laws=(
         Law("causality", "A row does not depend on what comes after it.", causality, causal),
         Law("sequence_isolation", "A sequence depends on no other.", sequence_isolation),
@@ -271,6 +295,7 @@ OPERATOR = Operator(
     ),
     special_values=(
         "Rows without a key, and rows past cu_seqlens[-1], give zeros and −Inf. NaN in a key spoils the rows that "
-        "see it and no others."
+        "see it, and no other sequence. The out of earlier rows of its own may be NaN too, as a product with their "
+        "weight of 0 is, and is not compared; their lse is right."
     ),
 )

@@ -68,6 +68,13 @@ LIVE: dict[str, Callable[[int, int], Tensor]] = {
     "none": lambda rows, splits: torch.zeros(rows, splits, dtype=torch.bool),
 }
 
+
+def nonfinite(lses: Tensor, gate: Tensor) -> tuple[Tensor, Tensor]:
+    """NaN in one gate of row 0."""
+    gate[:1, :1] = torch.nan
+    return lses, gate
+
+
 DISTRIBUTIONS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
     "normal": lambda lses, gate: (lses, gate),
     "equal": lambda lses, gate: (lses * 0, gate),
@@ -75,6 +82,8 @@ DISTRIBUTIONS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
     "closed": lambda lses, gate: (lses, gate * 0 - 120.0),
     "open": lambda lses, gate: (lses, gate * 0 + 120.0),
     "wide_gate": lambda lses, gate: (lses, gate * 20),
+    "infinite_gate": lambda lses, gate: (lses, torch.where(gate < 0, -torch.inf, torch.inf)),
+    "nonfinite": nonfinite,
 }
 
 
@@ -125,7 +134,12 @@ GROUPS = (
         "production sizes",
         "full",
         tuple(case(rows=r) for r in (2, 8, 16, 17))
-        + (case(rows=2, heads=96, splits=8), case(rows=2, heads=32, gate=False), case(rows=4, splits=32)),
+        + (
+            case(rows=2, heads=96, splits=8),
+            case(rows=2, heads=32, gate=False),
+            case(rows=4, heads=4, gate=False),
+            case(rows=4, splits=32),
+        ),
     ),
     CaseGroup(
         "splits",
@@ -189,6 +203,6 @@ OPERATOR = Operator(
     ),
     special_values=(
         "A split whose lse is −Inf is ignored, even if its latent is NaN; a row whose splits are all empty gives "
-        "zeros. A gate of −Inf gives 0, of +Inf leaves the projection."
+        "zeros. A gate of −Inf gives 0, of +Inf leaves the projection, of NaN gives NaN there and nowhere else."
     ),
 )

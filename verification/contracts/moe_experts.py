@@ -22,8 +22,8 @@ from verification.contracts.moe_experts_laws import (
     slots_exchanged,
     sorted_routing,
 )
-from verification.inputs import Inputs, far_apart, laid_out
-from verification.laws import batch_invariance, parameter_sensitivity, row_isolation
+from verification.inputs import RELAID, Inputs, far_apart, laid_out
+from verification.laws import batch_invariance, parameter_sensitivity, row_isolation, storage_order
 from verification.operator import Arguments, Case, CaseGroup, Law, Operator, Output, make_case, pick
 from verification.shards import shards
 
@@ -69,6 +69,8 @@ def make(case: Case) -> Arguments:
     expert_weights = inputs.uniform("expert_weights", tuple(ids.shape), 0.01, 0.5).to(torch.float32)
     if case.distribution == "remote_rows":
         expert_weights[1::3, 0] = 0.0
+    if p["values"] == "nonfinite":
+        expert_weights[2:3, 0] = torch.nan
     return {
         **pick(p["values"], VALUES, "values")(inputs, p),
         **routing(p, ids, expert_weights),
@@ -198,7 +200,7 @@ def constant(inputs: Inputs, p: dict[str, Any]) -> Arguments:
 
 
 def nonfinite(inputs: Inputs, p: dict[str, Any]) -> Arguments:
-    """A NaN in row 0 and, where x is not quantised, an infinity in row 1."""
+    """A NaN in row 0 and, where x is not quantised, an infinity in row 1; row 2 has a weight of NaN."""
     arguments = drawn(inputs, p)
     arguments["x"][0:1, 5] = torch.nan
     if p["activation"] == "bf16":
@@ -276,7 +278,7 @@ GROUPS = (
         + (
             case(rows=3, experts=16, local=1, offset=15, top_k=16, latent=64, inter=32),
             case("one_expert", rows=40, **SMALL | {"latent": 64, "inter": 32}),
-            case("repeated", rows=3, routing="sorted", block_size=4, **SMALL),
+            *(case("repeated", rows=3, routing="sorted", block_size=b, **SMALL) for b in (4, 64, 128)),
         ),
     ),
     CaseGroup(
@@ -422,6 +424,7 @@ OPERATOR = Operator(
                 }
             )
         ),
+        by_ids(storage_order(ROW_ARGUMENTS, RELAID)),
         by_ids(Law("expert_permutation", "Experts stored in another order give the same.", expert_permutation)),
         by_ids(
             shards("expert_shards", "The sum over shards of the experts is the whole.", experts_apart, {"out": "sum"})
@@ -442,7 +445,7 @@ OPERATOR = Operator(
     ),
     special_values=(
         "A token without a local expert gives exact zeros. Ids outside the local range are skipped and never "
-        "dereferenced; duplicates in a row each count. NaN spoils its own row alone. An infinite x is specified for "
-        "bf16 activations only."
+        "dereferenced; duplicates in a row each count. NaN in x or in a weight spoils its own row alone. An infinite "
+        "x is specified for bf16 activations only."
     ),
 )

@@ -54,6 +54,15 @@ def latent_moe_tail(
     return out if prefix is None else prefix + out
 
 
+@implements("latent_moe_tail", name="eager_one_rounding", variant="one_rounding", batch_invariant=True)
+def latent_moe_tail_one_rounding(
+    routed: Tensor, shared: Tensor, prefix: Tensor | None, norm_weight: Tensor, up_weight: Tensor, *, eps: float
+) -> Tensor:
+    """The same with a production norm, which rounds once."""
+    out = rows_product(rms_norm_once(routed, norm_weight, eps), up_weight).to(BF16) + shared
+    return out if prefix is None else prefix + out
+
+
 @implements("latent_moe_tail", name="eager_fp32_sum", variant="fp32_sum", batch_invariant=True)
 def latent_moe_tail_fp32_sum(
     routed: Tensor, shared: Tensor, prefix: Tensor | None, norm_weight: Tensor, up_weight: Tensor, *, eps: float
