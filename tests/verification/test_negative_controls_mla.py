@@ -14,6 +14,7 @@ from verification.variants import identify
 DECODE = "mla_decode/rows=6,heads=3,latent=40,position=12,qk_width=20,page=16,longest=70/bf16/normal/0"
 MERGE = "merge_attention_states/rows=9,heads=3,width=20/bf16/{}/0"
 CACHE = "mla_qkv_norm_cache/rows=9,query=96,latent=40,position=12,page=16,slots=some_skipped/bf16/{}/0"
+SPOILED = "mla_prefill/rows=9,heads=3,latent=40,position=12,qk_width=20/bf16/nonfinite/0"
 PREFILL = "mla_prefill/rows={},heads=3,latent=40,position=12,qk_width=20/bf16/normal/0"
 REDUCE = "mla_reduce_project_gate/rows=6,heads=3,latent=40,value=20/bf16/normal/0"
 
@@ -25,6 +26,9 @@ RIGHT = (
     (PREFILL.format("9+12"), "right_prefill"),
     (PREFILL.format("9,keys=20"), "right_prefill"),
     (REDUCE, "right_reduce"),
+    (SPOILED, "right_prefill"),
+    # Over as many keys as rows it is right, and its rows before the NaN are numbers.
+    (SPOILED, "top_left_causal"),
 )
 
 WRONG = (
@@ -50,6 +54,7 @@ WRONG = (
     (PREFILL.format("9+12"), "not_causal", "budget"),
     (PREFILL.format("9,keys=20"), "top_left_causal", "budget"),
     (PREFILL.format("9+12"), "one_sequence", "budget"),
+    (SPOILED, "keys_cleared_of_nan", "special_value"),
     (REDUCE, "gate_without_sigmoid", "budget"),
     (REDUCE, "gate_on_the_wrong_heads", "budget"),
     (REDUCE, "first_split_alone", "budget"),

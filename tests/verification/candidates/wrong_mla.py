@@ -152,6 +152,11 @@ def top_left_causal(**a: Any) -> Result:
     return tuple(torch.cat(x) for x in zip(*parts, strict=True))
 
 
+def keys_cleared_of_nan(**a: Any) -> Result:
+    """A key that is no number taken for zero, which hides it."""
+    return mla_prefill(**(a | {"kv": a["kv"].nan_to_num()}))
+
+
 def one_sequence(**a: Any) -> Result:
     ends = torch.stack([a["cu_seqlens"][0], a["cu_seqlens"][-1]])
     return mla_prefill(**(a | {"cu_seqlens": ends}))
@@ -196,7 +201,7 @@ OPERATORS: dict[str, tuple[Callable[..., Result], ...]] = {
         right_cache, norm_over_the_position, minus_one_is_the_last_slot, cache_not_normed, next_slot_cleared,
         eps_left_out,
     ),
-    "mla_prefill": (right_prefill, not_causal, top_left_causal, one_sequence),
+    "mla_prefill": (right_prefill, not_causal, top_left_causal, one_sequence, keys_cleared_of_nan),
     "mla_reduce_project_gate": (
         right_reduce, gate_without_sigmoid, gate_on_the_wrong_heads, first_split_alone, weight_transposed,
         eight_bit_latent,
