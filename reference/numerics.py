@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -74,7 +75,7 @@ def round_to_nearest(x: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(torch.isfinite(x), rounded, x)
 
 
-def round_to_shifted(x: Tensor, spacing: Tensor, shift: float | Tensor, upward: Tensor) -> Tensor:
+def round_to_shifted(x: Tensor, spacing: Tensor, shift: float | Tensor, upward: Callable[[], Tensor]) -> Tensor:
     """X rounded to the grid `spacing`·(ℤ − shift), except where it lies on spacing·ℤ already.
 
     Over a uniform shift in ±½ the error of each element is uniform in ±½ spacing, and equal values
@@ -82,10 +83,11 @@ def round_to_shifted(x: Tensor, spacing: Tensor, shift: float | Tensor, upward: 
     before it sends half a step either way, goes up where `upward` says so.
     """
     steps = x / spacing
-    inexact = torch.isfinite(steps) & (torch.round(steps) != steps)
-    below = torch.floor(steps)
-    moved = torch.where(steps - below == 0.5, below + upward, torch.round(steps + shift) - shift)
-    return torch.where(inexact, moved * spacing, x)
+    distance = (steps - torch.round(steps)).abs_()  # NaN where x ÷ spacing is no number
+    moved = torch.round(steps + shift) - shift
+    if (tie := distance == 0.5).any():
+        moved = torch.where(tie, torch.floor(steps) + upward(), moved)
+    return torch.where(distance > 0, moved * spacing, x)
 
 
 @dataclass(frozen=True)
@@ -261,13 +263,12 @@ class Numerics:
         return torch.where(torch.isfinite(y) & (y != 0), moved, y)
 
     def _shifted(self, name: str, x: Tensor, spacing: Tensor, *, apart: bool = False) -> Tensor:
-        upward = self._uniform(f"{name}.tie", x, 1.0) > 0
         shift = self._shifts(name, x.shape).to(x.device) if apart else self._shift(name)
-        return round_to_shifted(x, spacing, shift, upward.to(torch.float64))
+        return round_to_shifted(x, spacing, shift, lambda: (self._uniform(f"{name}.tie", x, 1.0) > 0).to(torch.float64))
 
     def _shift(self, name: str) -> float:
         # Each point goes through the strata in an order of its own, so that sixteen runs cover it evenly.
-        order = torch.randperm(STRATA, generator=self._generator(name)).tolist()
+        order = _strata(f"{self.place}{name}")
         within = torch.rand(1, generator=self._generator(f"{name}#{self.seed}")).item()
         return float((order[self.seed % STRATA] + within) / STRATA - 0.5)
 
@@ -278,8 +279,19 @@ class Numerics:
         return (orders[..., self.seed % STRATA] + within) / STRATA - 0.5
 
     def _generator(self, name: str) -> torch.Generator:
-        # torch seeds from the low 32 bits alone, so name and seed are hashed together.
-        return torch.Generator().manual_seed(zlib.crc32(f"{self.place}{name}".encode()))
+        return _generator(f"{self.place}{name}")
+
+
+def _generator(key: str) -> torch.Generator:
+    # torch seeds from the low 32 bits alone, so name and seed are hashed together.
+    return torch.Generator().manual_seed(zlib.crc32(key.encode()))
+
+
+@lru_cache(maxsize=4096)
+def _strata(key: str) -> list[int]:
+    """The order in which a point goes through the strata: all sixteen runs ask for it."""
+    order: list[int] = torch.randperm(STRATA, generator=_generator(key)).tolist()
+    return order
 
 
 def _finite(x: Tensor) -> Tensor:
