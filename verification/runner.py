@@ -228,9 +228,11 @@ class _Running:
         """Everything that breaks the law, on the case's own arguments."""
         assert self.check.law is not None
         self.modes.append("law")
-        self.fail(
-            Finding("law", f"{self.check.law.claim} {broken}") for broken in self.check.law.check(_LawContext(self))
-        )
+        claim = self.check.law.claim
+        try:
+            self.fail(Finding("law", f"{claim} {broken}") for broken in self.check.law.check(_LawContext(self)))
+        except (RuntimeError, IndexError) as error:  # what an implementation returns may not fit together
+            self.fail([Finding("law", f"{claim} Results of its calls do not fit together: {error}")])
 
     def record(self, seconds: float) -> Record:
         check, declared = self.check, self.check.candidate.declared

@@ -25,6 +25,7 @@ def test_a_wrong_part_exceeds_its_budget(judge, name):
 
 UNLAWFUL = [
     ("router_logits", "dense_weight_assumed", "storage_order"),
+    ("router_logits", "flat_for_few_experts", "expert_shards"),
     ("moe_preroute", "shared_bias", "shared_expert_shards"),
     ("latent_moe_tail", "no_eps_where_all_is_zero", "nothing_routed"),
     ("latent_moe_tail", "floor_of_shared", "scale_equivariance"),

@@ -32,6 +32,12 @@ def no_tail_of_k(x: Tensor, weight: Tensor) -> Tensor:
     return right_logits(x[:, :kept], weight[:, :kept])
 
 
+@candidate("router_logits", name="flat_for_few_experts")
+def flat_for_few_experts(x: Tensor, weight: Tensor) -> Tensor:
+    logits = right_logits(x, weight)
+    return logits if len(weight) > 20 else logits.flatten()
+
+
 @candidate("moe_preroute", name="up_before_gate")
 def up_before_gate(x, latent_weight, gate_up_weight, down_weight, *, beta, linear_beta=None) -> Preroute:
     swapped = torch.cat(gate_up_weight.chunk(2)[::-1])
