@@ -117,8 +117,10 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "full",
-        tuple(case(rows=r, order=o) for r in ROWS for o in ("token_major", "block_major")) + (case(rows=256),),
+        tuple(case(rows=r, order=o) for r in ROWS for o in ("token_major", "block_major"))
+        + (case(rows=257, hidden=1024),),
     ),
+    CaseGroup("production sizes", "nightly", (case(rows=256),)),
     CaseGroup(
         "block counts",
         "smoke",
