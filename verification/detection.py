@@ -1,4 +1,4 @@
-"""Detection power: which check notices each known fault first, and which notices none."""
+"""Which check notices each fault of an operator first, and which faults none notices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,10 @@ from verification.runner import Session
 from verification.targets import Target
 
 HINTS = Path(__file__).with_name("faults") / "noticed_by.json"
-"""Which check noticed each fault first when all were last run: tried first, so that goldens are shared and few."""
+"""What noticed each fault first when all were last run: tried first, so that goldens are shared and few."""
 
 BROKEN = ("fault", "signature", "import")
 """Errors that tell of the fault's own code, and notice nothing."""
-
-
-class BrokenFaultError(RuntimeError):
-    """A fault that cannot be run: it does not say what a wrong kernel would do."""
 
 
 @dataclass(frozen=True)
@@ -38,56 +34,68 @@ class Detection:
     checks: int
     """Checks that ran, the noticing one included."""
     check: str | None = None
-    verdict: str | None = None
+    """The case's id, and `:law`."""
     noticed_by: str | None = None
-    """Kind of the verdict: structure, budget, …; `law` and its name where a law noticed it."""
+    """The verdict's kind: structure, special_value, budget, …; `law` and its name where a law noticed it."""
     finding: str = ""
     command: str = ""
+    broken: str = ""
+    """Why the fault could not be run: then it says nothing of the checks."""
+
+    @property
+    def missed(self) -> bool:
+        """Whether every check passed it."""
+        return self.noticed_by is None and not self.broken
 
 
 @dataclass
-class _Trial:
-    """A fault that no check has noticed so far."""
+class Trial:
+    """A fault, as long as no check has noticed it, and what has been tried."""
 
-    candidate: Candidate
     fault: Fault
+    candidate: Candidate
     target: Target
     checks: int = 0
     noticed: Record | None = None
+    broken: str = ""
     tried: set[str] = field(default_factory=set)
 
+    @property
+    def open(self) -> bool:
+        """Whether a further check could tell something."""
+        return self.noticed is None and not self.broken
 
-def detect(
-    session: Session, faults: Iterable[Fault], suite: str = "smoke", target: str | None = None
-) -> Iterator[Detection]:
+
+def trials(faults: Iterable[Fault], target: str | None = None) -> list[Trial]:
+    """The faults that the target, or the best one here, can run."""
+    found = []
+    for fault in faults:
+        candidate = Candidate(fault.declared, SOURCE)
+        placed = place(candidate, target)
+        if placed is not None and placed.missing() is None:
+            found.append(Trial(fault, candidate, placed))
+    return found
+
+
+def detect(session: Session, tried: list[Trial], suite: str = "smoke") -> Iterator[Detection]:
     """Each fault of one operator on the suite's cases and laws, until something notices it.
 
-    A fault that its target cannot run is left out. Cases are the outer loop: a golden serves every fault.
+    Cases are the outer loop, so that a golden serves every fault.
     """
-    trials = [trial for fault in faults if (trial := _trial(fault, target)) is not None]
-    if not trials:
-        return
-    operator = find_operator(trials[0].fault.operator)
-    _first_by_hints(session, operator, trials)
+    operator = find_operator(tried[0].fault.operator)
+    _first_by_hints(session, operator, tried)
     for case, law in _schedule(operator, suite):
-        for trial in (t for t in trials if t.noticed is None):
-            _try(session, operator, trial, case, law)
-    for trial in trials:
-        yield _told(trial)
+        for trial in (t for t in tried if t.open):
+            attempt(session, operator, trial, case, law)
+    yield from map(told, tried)
 
 
-def _trial(fault: Fault, target: str | None) -> _Trial | None:
-    candidate = Candidate(fault.declared, SOURCE)
-    placed = place(candidate, target)
-    return None if placed is None or placed.missing() else _Trial(candidate, fault, placed)
-
-
-def _first_by_hints(session: Session, operator: Operator, trials: list[_Trial]) -> None:
+def _first_by_hints(session: Session, operator: Operator, tried: list[Trial]) -> None:
     hints = read_hints()
-    hinted = [(hints[t.fault.id], t) for t in trials if t.fault.id in hints]
+    hinted = [(hints[t.fault.id], t) for t in tried if t.fault.id in hints]
     for hint, trial in sorted(hinted, key=lambda pair: pair[0]):
         case, _, law = hint.partition(":")
-        _try(session, operator, trial, parse_case(case), law or None)
+        attempt(session, operator, trial, parse_case(case), law or None)
 
 
 def _schedule(operator: Operator, suite: str) -> Iterator[tuple[Case, str | None]]:
@@ -98,39 +106,46 @@ def _schedule(operator: Operator, suite: str) -> Iterator[tuple[Case, str | None
         yield from ((case, law.name) for law in operator.laws if law.applies(case))
 
 
-def _try(session: Session, operator: Operator, trial: _Trial, case: Case, law: str | None) -> None:
-    plain = Check(case, "faults", "smoke", operator, trial.candidate, trial.target)
-    if law is not None:
-        found = next((one for one in operator.laws if one.name == law), None)
-        if found is None or (law == "batch_invariance" and not trial.candidate.declared.batch_invariant):
-            return
-        checks = [replace(plain, law=found)]
-    else:
-        checks = [plain, *(replace(plain, configuration=c) for c in trial.candidate.declared.configurations)]
-    for check in checks:
-        if trial.noticed is None and check.id not in trial.tried:
+def attempt(session: Session, operator: Operator, trial: Trial, case: Case, law: str | None) -> None:
+    """Judge the fault on a case, with each tuning configuration, or by a law."""
+    for check in _checks(operator, trial, case, law):
+        if trial.open and check.id not in trial.tried:
             trial.tried.add(check.id)
             record = session.run(check)
             trial.checks += record.verdict != "unsupported"
-            # On other targets what is raised is what the executor or the device says of the kernel.
-            broken = BROKEN if trial.target.name != "cpu" else (*BROKEN, "raised")
-            if record.verdict == "error" and record.kind in broken:
-                raise BrokenFaultError(
-                    f"{trial.fault.id} on {record.case}: {record.findings[0]}; mend {trial.fault.path.name}"
-                )
-            trial.noticed = record if record.verdict in ("failed", "error") else None
+            if record.verdict == "error" and record.kind in _broken(trial):
+                trial.broken = f"{record.case}: {record.findings[0]}"
+            elif record.verdict in ("failed", "error"):
+                trial.noticed = record
 
 
-def _told(trial: _Trial) -> Detection:
+def _checks(operator: Operator, trial: Trial, case: Case, law: str | None) -> list[Check]:
+    plain = Check(case, "faults", "smoke", operator, trial.candidate, trial.target)
+    if law is None:
+        return [plain, *(replace(plain, configuration=c) for c in trial.candidate.declared.configurations)]
+    promised = law != "batch_invariance" or trial.candidate.declared.batch_invariant
+    return [replace(plain, law=one) for one in operator.laws if one.name == law and promised]
+
+
+def _broken(trial: Trial) -> tuple[str, ...]:
+    if trial.candidate.source != SOURCE:
+        return ("import",)
+    # On other targets what is raised is what the executor or the device says of the kernel.
+    return (*BROKEN, "raised") if trial.target.name == "cpu" else BROKEN
+
+
+def told(trial: Trial) -> Detection:
+    """What came of the trial."""
     fault, record = trial.fault, trial.noticed
     plain = Detection(
-        fault.id, fault.operator, fault.kind, fault.says, fault.records, trial.target.name, trial.checks
+        fault.id, fault.operator, fault.kind, fault.says, fault.records, trial.target.name, trial.checks,
+        broken=trial.broken,
     )  # fmt: skip
     if record is None:
         return plain
     by = f"law {record.law}" if record.law and record.kind == "law" else str(record.kind)
     return replace(
-        plain, check=record.case + (f":{record.law}" if record.law else ""), verdict=record.verdict, noticed_by=by,
+        plain, check=record.case + (f":{record.law}" if record.law else ""), noticed_by=by,
         finding=record.findings[0] if record.findings else "", command=record.command,
     )  # fmt: skip
 

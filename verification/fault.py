@@ -117,5 +117,14 @@ def _base(operator: str, name: str) -> Implementation:
     return pick(name, {n: one for (o, n), one in implementations().items() if o == operator}, f"base of {operator}")
 
 
+def yours(one: Implementation, file: Path) -> Fault:
+    """Somebody's own faulty implementation, from a candidate file."""
+    return Fault(one.operator, one.name, "yours", f"as {file.name} has it", one.name, _unmade, path=file)
+
+
+def _unmade(fault: Fault, operator: str) -> Implementation:
+    raise AssertionError(f"{fault.id} is in {fault.path}, which runs only in a child")
+
+
 def _never(*_: Any, **__: Any) -> Any:
     raise AssertionError("a fault runs only in a child")

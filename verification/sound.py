@@ -171,7 +171,9 @@ def observed(operator: Operator, outputs: Outputs) -> Observed:
     return Observed(results, ["cpu"] * len(results), [DTYPE_NAMES[x.dtype] for x in results], carried)
 
 
-def schedule(operators: Iterable[Operator], suite: str, seeds: Iterable[int]) -> Iterator[tuple[Operator, Case, Variant]]:
+def schedule(
+    operators: Iterable[Operator], suite: str, seeds: Iterable[int]
+) -> Iterator[tuple[Operator, Case, Variant]]:
     """Every case of the suite under each of these seeds, with every variant."""
     for operator in operators:
         for seed in seeds:
