@@ -33,12 +33,12 @@ def edited(module: str, edits: Sequence[tuple[str, str]], wanted: str) -> Module
 
     Raises EditError for an `old` that does not occur exactly once.
     """
+    chain = [name for name in _dependents(module) if wanted in _dependents(name)]
     source = (path := _path(module)).read_text()
     for old, new in edits:
         if (count := source.count(old)) != 1:
             raise EditError(f"{path.name}: {old!r} occurs {count} times; expected once, so that the edit is plain")
         source = source.replace(old, new)
-    chain = [name for name in _dependents(module) if wanted in _dependents(name)]
     label = f"_edited{next(_number)}"
     copies: dict[str, ModuleType] = {}
     for name in chain:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +64,8 @@ def reversed_sum(terms: Tensor, dim: int, keepdim: bool) -> Tensor:
     """One chain from the last term to the first."""
     if not terms.shape[dim]:
         return terms.sum(dim, keepdim=keepdim)
-    chain = terms.flip(dim).cumsum(dim).narrow(dim, terms.shape[dim] - 1, 1)
+    # torch's own cumsum of fp32 runs in double on a CPU; numpy's keeps to the dtype.
+    chain = torch.from_numpy(np.cumsum(terms.flip(dim).numpy(), axis=dim)).narrow(dim, terms.shape[dim] - 1, 1)
     return chain if keepdim else chain.squeeze(dim)
 
 
