@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fused.boundary import Implementation, implementations_in
-from reference.numerics import Variant, round_to_nearest
+from reference.numerics import Variant, round_to_nearest, ulp
 from verification.edited import edited
 from verification.fault import Fault
 from verification.operator import Arguments, Outputs, find_operator, implementations
@@ -274,3 +274,14 @@ def cut_short(block: int) -> Product:
         return a[..., :whole] @ b[..., :whole, :]
 
     return product
+
+
+def truncated_to(dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
+    """Round a point's values towards zero."""
+
+    def truncate(x: Tensor) -> Tensor:
+        nearest = round_to_nearest(x, dtype)
+        spacing = ulp(nearest.nan_to_num(posinf=0.0, neginf=0.0), dtype)
+        return torch.where(nearest.abs() > x.abs(), nearest - torch.copysign(spacing, x), nearest)
+
+    return truncate
