@@ -21,6 +21,7 @@ from torch import Tensor
 from fused.boundary import Implementation, implementations_in
 from verification import tuning
 from verification.comparison import Observed
+from verification.fault import SOURCE, faulty
 from verification.guards import AllocationGuard
 from verification.operator import Operator, implementations, taken_by
 from verification.transport import DTYPE_NAMES, Blob, write_results
@@ -209,11 +210,16 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
 
 
 def find(source: str, operator: str, name: str) -> Implementation:
-    """A built-in implementation, or one of a candidate file."""
+    """A built-in implementation, a fault, or one of a candidate file."""
     if source == "builtin":
         if (operator, name) not in implementations():
             raise Refused("import", f"there is no {name} of {operator} in this package")
         return implementations()[operator, name]
+    if source == SOURCE:
+        try:
+            return faulty(operator, name)
+        except Exception as error:
+            raise Refused("fault", f"the fault {operator}/{name} cannot be made: {_told(error)}") from None
     for one in declared(source):
         if (one.operator, one.name) == (operator, name):
             return one

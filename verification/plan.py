@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fused.boundary import Implementation
 from verification import tuning
+from verification.fault import SOURCE, find_fault
 from verification.operator import (
     SUITES,
     Case,
@@ -37,11 +38,13 @@ class Candidate:
 
     declared: Implementation
     source: str
-    """`builtin`, or the path of a candidate file, which only ever runs in a child."""
+    """`builtin`, `faults`, or the path of a candidate file, which only ever runs in a child."""
 
     @property
     def family(self) -> str:
         """Which targets make sense for it: eager, fused or candidate."""
+        if self.source == SOURCE:
+            return "fused" if find_fault(self.declared.operator, self.declared.name).base == "triton" else "eager"
         if self.source != "builtin":
             return "candidate"
         return "eager" if "eager" in inspect.getmodule(self.declared.call).__name__ else "fused"  # type: ignore[union-attr]
@@ -70,6 +73,9 @@ class Check:
     @property
     def command(self) -> str:
         """What repeats this check in a shell."""
+        if self.candidate.source == SOURCE:
+            words = ["parity", "faults", "--fault", f"{self.operator.name}/{self.candidate.declared.name}"]
+            return shlex.join([*words, "--case", self.case.id, "--target", self.target.name])
         words = ["parity", "verify", "--case", self.case.id, "--implementation", self.candidate.declared.name]
         words += ["--target", self.target.name]
         words += ["--candidate", self.candidate.source] if self.candidate.source != "builtin" else []
