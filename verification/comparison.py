@@ -79,7 +79,7 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
     for stage in (
         _inputs_unchanged(observed),
         _written(operator, arguments, outputs, golden),
-        (Finding("guard", damage) for damage in observed.damages),
+        _zones_intact(observed),
         _special_values(operator, arguments, outputs, meant, golden),
         _structure(operator, arguments, outputs, golden),
     ):
@@ -125,23 +125,46 @@ def conditioned(operator: Operator, arguments: Arguments, outputs: Outputs, gold
 
 def _interface(operator: Operator, observed: Observed, golden: Golden, device: str) -> Iterator[Finding]:
     returned = [o for o in operator.outputs if o.argument is None]
-    names = ", ".join(o.name for o in returned)
-    if len(observed.results) != len(returned):
-        yield Finding("structure", f"returned {len(observed.results)} tensors; expected {len(returned)}: {names}")
+    miscounted = list(_count(returned, observed))
+    if miscounted:
+        yield from miscounted
         return
     for output, got, dtype, place in zip(returned, observed.results, observed.dtypes, observed.devices, strict=True):
-        wanted, shape = DTYPE_NAMES[golden.dtypes[output.name]], list(golden.exact[output.name].shape)
-        if dtype != wanted:
-            yield Finding("structure", f"{output.name} has dtype {dtype}; expected {wanted}")
-        elif list(got.shape) != shape:
-            yield Finding("structure", f"{output.name} has shape {list(got.shape)}; expected {shape}")
-        if place != device:
-            yield Finding("structure", f"{output.name} is on {place}; expected {device}")
+        yield from list(_dtype(output, dtype, golden)) or _shape(output, got, golden)
+        yield from _device(output, place, device)
+
+
+def _count(returned: list[Output], observed: Observed) -> Iterator[Finding]:
+    if len(observed.results) != len(returned):
+        names = ", ".join(o.name for o in returned)
+        yield Finding("structure", f"returned {len(observed.results)} tensors; expected {len(returned)}: {names}")
+
+
+def _dtype(output: Output, dtype: str, golden: Golden) -> Iterator[Finding]:
+    wanted = DTYPE_NAMES[golden.dtypes[output.name]]
+    if dtype != wanted:
+        yield Finding("structure", f"{output.name} has dtype {dtype}; expected {wanted}")
+
+
+def _shape(output: Output, got: Tensor, golden: Golden) -> Iterator[Finding]:
+    shape = list(golden.exact[output.name].shape)
+    if list(got.shape) != shape:
+        yield Finding("structure", f"{output.name} has shape {list(got.shape)}; expected {shape}")
+
+
+def _device(output: Output, place: str, device: str) -> Iterator[Finding]:
+    if place != device:
+        yield Finding("structure", f"{output.name} is on {place}; expected {device}")
 
 
 def _inputs_unchanged(observed: Observed) -> Iterator[Finding]:
     for name, count in observed.changed_inputs.items():
         yield Finding("guard", f"{name} was changed ({count} bytes of its memory); it is not an in-place argument")
+
+
+def _zones_intact(observed: Observed) -> Iterator[Finding]:
+    for damage in observed.damages:
+        yield Finding("guard", damage)
 
 
 def _mask(operator: Operator, name: str, arguments: Arguments, outputs: Outputs) -> Tensor | None:
@@ -249,13 +272,23 @@ def compare_numbers(name: str, got: Tensor, exact: Tensor, budget: Budget) -> tu
 def _numeric_findings(
     name: str, got: Tensor, exact: Tensor, budget: Budget, over: Tensor, rows: Tensor, metrics: Metrics
 ) -> Iterator[Finding]:
+    beyond = list(_elements_within(name, got, exact, budget, over))
+    yield from beyond
+    if not beyond:
+        yield from _rows_within(name, budget, rows, metrics)
+        yield from _unbiased(name, metrics)
+
+
+def _elements_within(name: str, got: Tensor, exact: Tensor, budget: Budget, over: Tensor) -> Iterator[Finding]:
     if over.any():
         yield Finding(
             "budget",
             f"{name}: {int(over.sum())} of {exact.numel()} elements exceed their budget; "
             f"{_worst(over, got, exact, budget.allowed)}; {describe_failures(over)}",
         )
-        return
+
+
+def _rows_within(name: str, budget: Budget, rows: Tensor, metrics: Metrics) -> Iterator[Finding]:
     if not metrics.row_ratio <= 1:
         row = int(torch.argmax(_shares(rows, budget.row_limit)))
         yield Finding(
@@ -264,6 +297,9 @@ def _numeric_findings(
             f"{float(rows.flatten()[row]):.3g}, limit {float(budget.row_limit.flatten()[row]):.3g}, though "
             "each element is within its budget",
         )
+
+
+def _unbiased(name: str, metrics: Metrics) -> Iterator[Finding]:
     if metrics.bias_ratio is not None and not metrics.bias_ratio <= 1:
         yield Finding(
             "bias",
