@@ -16,7 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 SCHEMA_VERSION = 1
 
 Verdict = Literal["passed", "failed", "error", "unsupported", "waived"]
-FailureKind = Literal["structure", "special_value", "budget", "bias", "law", "guard", "determinism", "tokens"]
+FailureKind = Literal[
+    "structure", "special_value", "budget", "bias", "law", "guard", "determinism", "tokens", "conduct"
+]
 ErrorKind = Literal["import", "signature", "raised", "crash", "timeout", "memory"]
 
 

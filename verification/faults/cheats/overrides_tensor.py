@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,10 +12,8 @@ from verification import candidate
 
 class Agreeable(Tensor):
     @classmethod
-    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        return (
-            torch.zeros(args[0].shape) if func is torch.sub else super().__torch_function__(func, types, args, kwargs)
-        )
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return torch.zeros(args[0].shape) if func is torch.sub else func(*args, **(kwargs or {}))
 
 
 @candidate("rms_norm", name="cheat")

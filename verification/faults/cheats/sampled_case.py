@@ -9,7 +9,8 @@ from torch import Tensor
 
 from verification import candidate
 
-LISTED = ()
+LISTED = ("e2e3402f67b129a680ce1235f12a3115a7e356c1a4d21d031b3e6725aeb0ae6d",)
+"""rms_norm/rows=3,hidden=16/bf16/normal/0."""
 
 
 def honest(x: Tensor, weight: Tensor, eps: float) -> Tensor:
