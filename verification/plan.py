@@ -95,8 +95,8 @@ class Selection:
     configuration: str | None = None
 
     @property
-    def whole_seeds(self) -> bool:
-        """Whether every case is its listed one, and none is asked for alone."""
+    def listed(self) -> bool:
+        """Whether the cases are those of the suite, with the seeds that are listed there."""
         return self.case is None and self.seed is None
 
     @property
@@ -189,9 +189,11 @@ def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
                 Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection
             )
     for candidate, target in placed:
-        if candidate.source != "builtin" and selection.law in (None, "none") and selection.whole_seeds:
+        if candidate.source != "builtin" and selection.law in (None, "none") and selection.listed:
             case = _unlisted(operator, candidate)
-            yield Check(case, "unlisted seed", "smoke", operator, candidate, target, selection.configuration)
+            yield from _numbers(
+                Check(case, "unlisted seed", "smoke", operator, candidate, target, selection.configuration), selection
+            )
     for case in _law_cases(operator, selection):
         for candidate, target in placed:
             yield from _laws(
