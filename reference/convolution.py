@@ -55,7 +55,7 @@ def causal_conv1d(
 
 def convolve(x: Tensor, weight: Tensor, conv_state: Tensor, sequences: list[Sequence], numerics: Numerics) -> Tensor:
     """The convolved rows [T, C] in float64, zeros where no sequence is."""
-    windows = torch.zeros(*x.shape, TAPS, dtype=torch.float64, device=x.device)
+    windows = numerics.load(x).new_zeros(*x.shape, TAPS)
     for sequence in sequences:
         samples = numerics.load(_with_history(x, conv_state, sequence))
         windows[sequence.rows] = samples.unfold(0, TAPS, 1)

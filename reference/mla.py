@@ -125,8 +125,7 @@ def mla_prefill(
         visible = visible & (torch.arange(key_places.shape[1]) <= last[..., None])
     visible = visible[:, :, None].expand(-1, -1, heads, -1).flatten(1, 2)
     state = attend(queries.flatten(1, 2), keys, visible, latent_width, softmax_scale, numerics)
-    out, lse = query.new_zeros(rows, heads, latent_width, dtype=torch.float64), torch.full((rows, heads), -torch.inf)
-    lse = lse.to(torch.float64)
+    out, lse = queries.new_zeros(rows, heads, latent_width), queries.new_full((rows, heads), -torch.inf)
     out[row_places[row_exists]] = state.out.unflatten(1, (-1, heads))[row_exists]
     lse[row_places[row_exists]] = state.lse.unflatten(1, (-1, heads))[row_exists]
     return AttentionState(numerics.output("out", out, query.dtype), numerics.output("lse", lse, torch.float32))

@@ -33,6 +33,9 @@ OBSERVER = "PARITY_CHILD_OBSERVER"
 """Environment variable that names a `module:function`: what the target saw of a call, for its record."""
 
 
+OURS = ("builtin", "faults")
+"""Sources that are this project's own; any other is a candidate file."""
+
 PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -47,7 +50,7 @@ class Refused(Exception):
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request: `describe` a candidate file, or `call` an implementation."""
     try:
-        if request["source"] != "builtin":
+        if request["source"] not in OURS:
             _conduct(request["source"], request["borrows"])
         if request["do"] == "describe":
             return {"implementations": [_described(one) for one in declared(request["source"])]}
@@ -242,13 +245,20 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
 
 
 def find(source: str, operator: str, name: str) -> Implementation:
-    """A built-in implementation, or one of a candidate file."""
+    """A built-in implementation, a fault, or one of a candidate file."""
     if source == "builtin":
         from verification.operator import implementations
 
         if (operator, name) not in implementations():
             raise Refused("import", f"there is no {name} of {operator} in this package")
         return implementations()[operator, name]
+    if source == "faults":
+        from verification.fault import faulty
+
+        try:
+            return faulty(operator, name)
+        except Exception as error:
+            raise Refused("fault", f"the fault {operator}/{name} cannot be made: {_told(error)}") from None
     for one in declared(source):
         if (one.operator, one.name) == (operator, name):
             return one

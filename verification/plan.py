@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fused.boundary import Implementation
 from verification import tuning
+from verification.fault import SOURCE, find_fault
 from verification.operator import (
     SUITES,
     Case,
@@ -38,13 +39,15 @@ class Candidate:
 
     declared: Implementation
     source: str
-    """`builtin`, or the path of a candidate file, which only ever runs in a child."""
+    """`builtin`, `faults`, or the path of a candidate file, which only ever runs in a child."""
     borrows: bool = False
     """Whether the file may use the reference and our implementations: a fault made on purpose, never a kernel."""
 
     @property
     def family(self) -> str:
         """Which targets make sense for it: eager, fused or candidate."""
+        if self.source == SOURCE:
+            return "fused" if find_fault(self.declared.operator, self.declared.name).base == "triton" else "eager"
         if self.source != "builtin":
             return "candidate"
         return "eager" if "eager" in inspect.getmodule(self.declared.call).__name__ else "fused"  # type: ignore[union-attr]
@@ -73,6 +76,9 @@ class Check:
     @property
     def command(self) -> str:
         """What repeats this check in a shell."""
+        if self.candidate.source == SOURCE:
+            words = ["parity", "faults", "--fault", f"{self.operator.name}/{self.candidate.declared.name}"]
+            return shlex.join([*words, "--case", self.case.id, "--target", self.target.name])
         words = ["parity", "verify", "--case", self.case.id, "--implementation", self.candidate.declared.name]
         words += ["--target", self.target.name]
         words += ["--candidate", self.candidate.source] if self.candidate.source != "builtin" else []
@@ -189,7 +195,7 @@ def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
                 Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection
             )
     for candidate, target in placed:
-        if candidate.source != "builtin" and selection.law in (None, "none") and selection.listed:
+        if candidate.family == "candidate" and selection.law in (None, "none") and selection.listed:
             case = _unlisted(operator, candidate)
             yield from _numbers(
                 Check(case, "unlisted seed", "smoke", operator, candidate, target, selection.configuration), selection

@@ -24,6 +24,7 @@ from torch import Tensor
 from fused.boundary import Implementation
 from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
 from verification.comparison import Comparison, Observed, behaviour, compare, named, same_bits
+from verification.fault import SOURCE, find_fault
 from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs, find_operator
 from verification.plan import Candidate, Check
 from verification.records import (
@@ -450,8 +451,11 @@ def _never(*_: Any, **__: Any) -> Any:
 
 def current_hash(check: Check) -> str | None:
     """SHA-256 of the file that holds the implementation: which code a verdict is about."""
-    builtin = check.candidate.source == "builtin"
-    path = Path(inspect.getfile(check.candidate.declared.call) if builtin else check.candidate.source)
+    source, declared = check.candidate.source, check.candidate.declared
+    if source == SOURCE:
+        path = find_fault(declared.operator, declared.name).path
+    else:
+        path = Path(inspect.getfile(declared.call) if source == "builtin" else source)
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else None
 
 

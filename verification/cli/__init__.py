@@ -9,6 +9,7 @@ import typer
 
 from verification.cli import bench, gfx950, overview, reports
 from verification.cli.common import INTERRUPTED, MISSING, USAGE, UsageError
+from verification.cli.faults import faults
 from verification.cli.verify import shrink, verify
 from verification.installation import intruder
 
@@ -21,6 +22,7 @@ app = typer.Typer(
 app.command("list")(overview.list_all)
 app.command()(verify)
 app.command()(shrink)
+app.command()(faults)
 app.command()(overview.doctor)
 app.add_typer(reports.app, name="report")
 app.add_typer(gfx950.app, name="gfx950")

@@ -1,0 +1,1 @@
+"""Implementations with exactly one thing wrong, a file an operator, and kernels that cheat."""
