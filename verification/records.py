@@ -19,7 +19,7 @@ Verdict = Literal["passed", "failed", "error", "unsupported", "waived"]
 FailureKind = Literal[
     "structure", "special_value", "budget", "bias", "law", "guard", "determinism", "tokens", "conduct"
 ]
-ErrorKind = Literal["import", "signature", "raised", "crash", "timeout", "memory"]
+ErrorKind = Literal["import", "signature", "fault", "raised", "crash", "timeout", "memory"]
 
 
 class Strict(BaseModel):
