@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import ModuleType
@@ -71,6 +72,12 @@ def implements(
 
 candidate = implements
 """The same decorator under the name that a user's own kernel file reads best with."""
+
+
+def taken_by(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the function's signature names."""
+    names = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def implementations_in(module: ModuleType) -> list[Implementation]:

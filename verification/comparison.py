@@ -53,6 +53,10 @@ class Observed:
     changed_inputs: dict[str, int] = field(default_factory=dict)
     """Arguments not declared in-place whose memory changed, with the count of bytes."""
     damages: list[str] = field(default_factory=list)
+    earlier: list[Tensor] = field(default_factory=list)
+    """Results of the call on other inputs that went before."""
+    operations: list[int] = field(default_factory=list)
+    """How much each call computed."""
 
 
 @dataclass
@@ -99,6 +103,14 @@ def compare(operator: Operator, arguments: Arguments, observed: Observed, golden
         elif output.kind == "exact" and output.name in outputs:
             outcome.findings += _equal_bits(operator, output, arguments, outputs, meant[output.name], golden)
     return outcome
+
+
+def behaviour(operator: Operator, observed: Observed, golden: Golden, device: str) -> list[Finding]:
+    """Whether a run gave what the interface asks for and touched nothing else, its numbers left aside."""
+    return list(_interface(operator, observed, golden, device)) or [
+        *_inputs_unchanged(observed),
+        *(Finding("guard", damage) for damage in observed.damages),
+    ]
 
 
 def named(operator: Operator, observed: Observed, golden: Golden) -> Outputs:

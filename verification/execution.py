@@ -11,26 +11,34 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from fused.boundary import Implementation, implementations_in
+from fused.boundary import Implementation, implementations_in, taken_by
 from verification import tuning
-from verification.comparison import Observed
+from verification.conduct import Breach, Conduct
 from verification.far_memory import FarMemory
-from verification.fault import SOURCE, faulty
-from verification.guards import AllocationGuard
-from verification.operator import Operator, implementations, taken_by
+from verification.guards import AllocationGuard, fill_poison
 from verification.transport import DTYPE_NAMES, Blob, write_results
 from verification.worker import named
 
+if TYPE_CHECKING:  # a candidate's child does not even load what knows the right answers
+    from verification.comparison import Observed
+    from verification.operator import Operator
+
 OBSERVER = "PARITY_CHILD_OBSERVER"
 """Environment variable that names a `module:function`: what the target saw of a call, for its record."""
+
+
+OURS = ("builtin", "faults")
+"""Sources that are this project's own; any other is a candidate file."""
+
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 class Refused(Exception):
@@ -44,11 +52,15 @@ class Refused(Exception):
 def serve(request: dict[str, Any]) -> dict[str, Any]:
     """Answer one request: `describe` a candidate file, or `call` an implementation."""
     try:
+        if request["source"] not in OURS:
+            _conduct(request["source"], request["borrows"])
         if request["do"] == "describe":
             return {"implementations": [_described(one) for one in declared(request["source"])]}
         return call(request)
     except Refused as refusal:
         return {"problem": refusal.kind, "message": str(refusal)}
+    except Breach as breach:
+        return {"problem": "conduct", "message": str(breach)}
     except BaseException as error:  # a candidate may raise anything, SystemExit included
         return {"problem": "raised", "message": _told(error)}
 
@@ -63,6 +75,8 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
     owner = os.getpid()
     first = find(request["source"], request["payload_of"], request["implementation"]) if request["payload_of"] else None
     run = Run(implementation, request["weights"], request["configuration"], device, first, request["gives_payload"])
+    run.conduct = _watch.get(request["source"])
+    earlier: list[Tensor] = []
     started = time.perf_counter()
     memory = FarMemory(blob.arguments(held), request["header"])
 
@@ -77,16 +91,24 @@ def call(request: dict[str, Any]) -> dict[str, Any]:
             results = run.replay(memory.arguments, partial(fill, wanted))
         else:
             if request["mode"] == "repeat":
-                run.direct(memory.arguments)
+                # Copied at once: the implementation may write its next result over this one.
+                earlier = [x if x.is_meta else x.detach().cpu().clone() for x in run.direct(memory.arguments)]
+                run.wait()
             fill(wanted)
             results = run.direct(memory.arguments)
     if os.getpid() != owner:
         os._exit(0)  # a fork that a candidate left behind must not write over the child's results
+    # In the order of the current stream, as whoever calls next would: work elsewhere may not be done yet.
+    described = write_results(Path(request["results"]), [*results, *earlier])
     memory.store()
     if device != "cpu":
         blob.bytes.copy_(held)
+    run.wait()
+    _overwrite(results, held)
     return {
-        "results": write_results(Path(request["results"]), results),
+        "results": described[: len(results)],
+        "earlier": described[len(results) :],
+        "operations": run.operations,
         "damages": [damage for guard in run.guards for damage in guard.damages()] + memory.damages(),
         "seconds": time.perf_counter() - started,
         "environment": environment(device),
@@ -116,6 +138,9 @@ class Run:
         self.extra = {"configuration": configuration} if declared else {}
         self.device = device
         self.guards: list[AllocationGuard] = []
+        self.operations: list[int] = []
+        """How much each call computed, in operations of torch."""
+        self.conduct: Conduct | None = None
         self._state: tuple[Any, ...] | None = None
 
     def tuned(self) -> AbstractContextManager[None]:
@@ -123,10 +148,8 @@ class Run:
         return tuning.chosen(self._module, self._configuration)
 
     def direct(self, arguments: dict[str, Any]) -> list[Tensor]:
-        """Prepare (once), call, wait for the device."""
-        results = self._call(self._prepare(arguments))
-        self._wait()
-        return results
+        """Prepare (once) and call; the device may still be at work."""
+        return self._call(self._prepare(arguments))
 
     def replay(self, arguments: dict[str, Any], restore: Callable[[], None]) -> list[Tensor]:
         """Capture a graph on what the arguments hold now, then replay it on what `restore` puts in their place."""
@@ -142,12 +165,12 @@ class Run:
             results = self._call(inputs)
         restore()
         graph.replay()
-        self._wait()
         return results
 
     def _prepare(self, arguments: dict[str, Any]) -> dict[str, Any]:
         if self.implementation.supports is not None:
-            reason = _bind(self.implementation.supports, (), arguments)(**arguments)
+            with self._watched():
+                reason = _bind(self.implementation.supports, (), arguments)(**arguments)
             if reason:
                 raise Refused("unsupported", f"{self.implementation.supports.__name__}: {reason}")
         if self.implementation.prepare is None:
@@ -155,24 +178,28 @@ class Run:
             return arguments
         weights = {name: value for name, value in arguments.items() if name in self.weights}
         if self._state is None:
-            self._state = (_bind(self.implementation.prepare, (), weights)(**weights),)
+            with self._watched():
+                self._state = (_bind(self.implementation.prepare, (), weights)(**weights),)
         return {name: value for name, value in arguments.items() if name not in weights}
 
     def _call(self, inputs: dict[str, Any]) -> list[Tensor]:
         assert self._state is not None
         guard = AllocationGuard()
         self.guards.append(guard)
-        with guard, torch.no_grad():
+        with self._watched(), guard, torch.no_grad():
             if self.first is not None:
                 inputs = self._with_payload(inputs)
             function = _bind(self.implementation.call, self._state, {**inputs, **self.extra})
             returned = function(*self._state, **inputs, **self.extra)
+        self.operations.append(guard.operations)
         values = [] if returned is None else list(returned) if isinstance(returned, tuple | list) else [returned]
         if self.gives_payload:
             values = values[:-1]
         for value in values:
             if not isinstance(value, Tensor):
                 raise Refused("structure", f"returned a {type(value).__name__} where a tensor is expected")
+            if type(value) not in PLAIN:
+                raise Refused("structure", f"returned a {type(value).__name__}; expected a plain torch.Tensor")
             if value.layout != torch.strided:
                 raise Refused("structure", f"returned a tensor of layout {value.layout}; expected a dense one")
         return values
@@ -185,19 +212,27 @@ class Run:
         *_, payload = _bind(self.first.call, self._state, taken)(*self._state, **taken)
         return taken_by(self.implementation.call, inputs) | {"payload": payload}
 
-    def _wait(self) -> None:
+    def _watched(self) -> AbstractContextManager[None]:
+        return self.conduct.watched() if self.conduct else nullcontext()
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
         if self.device != "cpu":
             torch.cuda.synchronize()
 
 
 def run_of(operator: Operator, implementation: Implementation, configuration: str | None = None) -> Run:
     """A run in this process, on the CPU: for implementations of this project."""
+    from verification.operator import implementations
+
     first = implementations()[operator.payload_of, implementation.name] if operator.payload_of else None
     return Run(implementation, list(operator.weights), configuration, "cpu", first, operator.gives_payload)
 
 
 def observe(run: Run, operator: Operator, arguments: dict[str, Any]) -> Observed:
     """One direct call in this process on these very arguments, as a comparison sees it."""
+    from verification.comparison import Observed
+
     results = run.direct(arguments)
     touched = {name: arguments[name] for name in operator.in_place if isinstance(arguments.get(name), Tensor)}
     return Observed(
@@ -221,10 +256,14 @@ def _bind(function: Any, state: tuple[Any, ...], arguments: dict[str, Any]) -> A
 def find(source: str, operator: str, name: str) -> Implementation:
     """A built-in implementation, a fault, or one of a candidate file."""
     if source == "builtin":
+        from verification.operator import implementations
+
         if (operator, name) not in implementations():
             raise Refused("import", f"there is no {name} of {operator} in this package")
         return implementations()[operator, name]
-    if source == SOURCE:
+    if source == "faults":
+        from verification.fault import faulty
+
         try:
             return faulty(operator, name)
         except Exception as error:
@@ -244,7 +283,11 @@ def declared(source: str) -> tuple[Implementation, ...]:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["parity_candidate"] = module  # triton.jit looks its module up
-        spec.loader.exec_module(module)
+        watch = _watch.get(source)
+        with watch.watched() if watch else nullcontext():
+            spec.loader.exec_module(module)
+    except Breach:
+        raise
     except BaseException as error:
         raise Refused("import", f"{source} does not import: {_told(error)}") from None
     found = implementations_in(module)
@@ -257,6 +300,27 @@ def declared(source: str) -> tuple[Implementation, ...]:
     if not found:
         raise Refused("import", f"{source} declares no implementation; decorate one with @candidate(operator, name=…)")
     return tuple(found)
+
+
+_watch: dict[str, Conduct] = {}
+
+
+def _conduct(source: str, borrows: bool) -> None:
+    """Watch the file from now on."""
+    if source not in _watch:
+        _watch[source] = Conduct(source, borrows)
+
+
+def _overwrite(results: list[Tensor], held: Tensor) -> None:
+    """Fill what was returned, as its new owner may: whoever kept it to return it again gives this."""
+    own = held.untyped_storage().data_ptr()
+    for value in results:
+        if value.numel() and not value.is_meta and value.untyped_storage().data_ptr() != own and _dense(value):
+            fill_poison(value.detach())
+
+
+def _dense(value: Tensor) -> bool:
+    return value.is_contiguous() and not (value.is_inference() or value.is_conj() or value.is_neg())
 
 
 def _described(one: Implementation) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verification.transport import PATTERN, ZONE, Header
+from verification.transport import ZONE, Header, zone_byte
 
 
 class FarMemory:
-    """The arguments of a call, those with a far axis in memory of their own, which is the pattern between places."""
+    """The arguments of a call, those with a far axis in memory of their own, which is one byte over and over between places."""
 
     def __init__(self, views: dict[str, Any], header: Header) -> None:
         far = {name: spec["far"] for name, spec in header["tensors"].items()}
@@ -42,13 +42,14 @@ class Spread:
         size, self._count = near.element_size(), near.shape[axis]
         self._place, self._step = near.stride(axis) * size, stride * size
         extent = (self._count - 1) * self._step + self._place
-        self._buffer = torch.full((ZONE + extent + ZONE,), PATTERN, dtype=torch.uint8, device=near.device)
+        self._gap = zone_byte()
+        self._buffer = torch.full((ZONE + extent + ZONE,), self._gap, dtype=torch.uint8, device=near.device)
         flat = self._buffer[ZONE:-ZONE].view(near.dtype)
         strides = [stride if axis == one else step for one, step in enumerate(near.stride())]
         self.far = flat.as_strided(near.shape, strides, flat.storage_offset())
 
     def changed(self) -> int:
-        """How many bytes before, between and after the places are not the pattern."""
+        """How many bytes before, between and after the places are not as they were."""
         starts = [ZONE + place * self._step for place in range(self._count)]
         gaps = zip([0, *(start + self._place for start in starts)], [*starts, len(self._buffer)], strict=True)
-        return sum(int((self._buffer[low:high] != PATTERN).sum()) for low, high in gaps)
+        return sum(int((self._buffer[low:high] != self._gap).sum()) for low, high in gaps)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from verification.transport import PATTERN, ZONE
+from verification.transport import ZONE, zone_byte
 
 POISON_BITS: dict[torch.dtype, tuple[torch.dtype, int]] = {
     torch.bfloat16: (torch.int16, 0x7FE5),
@@ -58,11 +58,13 @@ class Allocation:
     nbytes: int
     shape: tuple[int, ...]
     dtype: torch.dtype
+    zone: int
+    """The byte that its zones hold."""
 
     def damage(self) -> str | None:
         """What was written outside the payload, or None."""
-        before = int((self.buffer[:ZONE] != PATTERN).sum())
-        after = int((self.buffer[ZONE + self.nbytes :] != PATTERN).sum())
+        before = int((self.buffer[:ZONE] != self.zone).sum())
+        after = int((self.buffer[ZONE + self.nbytes :] != self.zone).sum())
         if not before and not after:
             return None
         return (
@@ -83,12 +85,18 @@ FILLED = {aten.zeros.default, aten.ones.default, aten.full.default, aten.zeros_l
           aten.full_like.default, aten.new_zeros.default, aten.new_ones.default, aten.new_full.default}  # fmt: skip
 
 
+IDLE = {aten.clone, aten.copy_, aten._to_copy, aten.detach, aten.equal, aten.eq, aten.all, aten._local_scalar_dense}
+"""What a call may do that only finds and hands out an earlier result."""
+
+
 class AllocationGuard(TorchDispatchMode):
     """While active, serves `empty`- and `full`-like allocations from guarded, poisoned buffers."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.allocations: list[Allocation] = []
+        self.operations = 0
+        """Operations that compute something: neither views nor allocations, copies, comparisons of all elements."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Serve allocations; everything else runs as it is."""
@@ -98,6 +106,8 @@ class AllocationGuard(TorchDispatchMode):
         if func in FILLED:
             plain = func(*args, **kwargs)
             return self._serve(plain).copy_(plain)
+        if not func.is_view and func.overloadpacket not in IDLE:
+            self.operations += 1
         return func(*args, **kwargs)
 
     def _serve(self, like: Tensor) -> Tensor:
@@ -106,9 +116,10 @@ class AllocationGuard(TorchDispatchMode):
             return like
         extent = 1 + sum((size - 1) * stride for size, stride in zip(like.shape, like.stride(), strict=True))
         nbytes = extent * like.element_size()
-        buffer = torch.full((ZONE + nbytes + ZONE + (-nbytes) % 16,), PATTERN, dtype=torch.uint8, device=like.device)
+        zone = zone_byte()
+        buffer = torch.full((ZONE + nbytes + ZONE + (-nbytes) % 16,), zone, dtype=torch.uint8, device=like.device)
         flat = fill_poison(buffer[ZONE : ZONE + nbytes].view(like.dtype))
-        self.allocations.append(Allocation(buffer, nbytes, tuple(like.shape), like.dtype))
+        self.allocations.append(Allocation(buffer, nbytes, tuple(like.shape), like.dtype, zone))
         return flat.as_strided(like.shape, like.stride(), flat.storage_offset())
 
     def damages(self) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import math
 import pkgutil
 import re
@@ -14,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from torch import Tensor
 
-from fused.boundary import Implementation, implementations_in
+from fused.boundary import Implementation, implementations_in, taken_by
 from reference.numerics import OFFICIAL, Variant
 
 __all__ = ["Arguments", "Case", "CaseGroup", "Finding", "Implementation", "Law", "Operator", "Output"]
@@ -247,12 +246,6 @@ class Operator:
             name: value if (meaning := meanings[name]) is None else meaning(outputs).to(value.dtype)
             for name, value in outputs.items()
         }
-
-
-def taken_by(function: Callable[..., Any], arguments: Arguments) -> Arguments:
-    """Those of the arguments that the function's signature names."""
-    names = inspect.signature(function).parameters
-    return {name: value for name, value in arguments.items() if name in names}
 
 
 def make_case(

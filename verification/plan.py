@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import shlex
 import sys
@@ -39,6 +40,8 @@ class Candidate:
     declared: Implementation
     source: str
     """`builtin`, `faults`, or the path of a candidate file, which only ever runs in a child."""
+    borrows: bool = False
+    """Whether the file may use the reference and our implementations: a fault made on purpose, never a kernel."""
 
     @property
     def family(self) -> str:
@@ -96,6 +99,11 @@ class Selection:
     seed: int | None = None
     law: str | None = None
     configuration: str | None = None
+
+    @property
+    def listed(self) -> bool:
+        """Whether the cases are those of the suite, with the seeds that are listed there."""
+        return self.case is None and self.seed is None
 
     @property
     def whole(self) -> bool:
@@ -186,6 +194,12 @@ def _of_operator(operator: Operator, selection: Selection) -> Iterator[Check]:
             yield from _numbers(
                 Check(case, group.name, group.suite, operator, candidate, target, selection.configuration), selection
             )
+    for candidate, target in placed:
+        if candidate.family == "candidate" and selection.law in (None, "none") and selection.listed:
+            case = _unlisted(operator, candidate)
+            yield from _numbers(
+                Check(case, "unlisted seed", "smoke", operator, candidate, target, selection.configuration), selection
+            )
     for case in _law_cases(operator, selection):
         for candidate, target in placed:
             yield from _laws(
@@ -211,6 +225,12 @@ def _cases(operator: Operator, selection: Selection) -> Iterator[tuple[CaseGroup
         return
     for group, case in operator.cases(selection.suite):
         yield group, case if selection.seed is None else replace(case, seed=selection.seed)
+
+
+def _unlisted(operator: Operator, candidate: Candidate) -> Case:
+    """A usual case whose seed is a digest of the candidate's file: no file can hold the answer to its own."""
+    digest = hashlib.sha256(Path(candidate.source).read_bytes()).digest()
+    return replace(operator.representative()[-1], seed=int.from_bytes(digest[:4], "little"))
 
 
 def _law_cases(operator: Operator, selection: Selection) -> tuple[Case, ...]:

@@ -16,8 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 SCHEMA_VERSION = 1
 
 Verdict = Literal["passed", "failed", "error", "unsupported", "waived"]
-FailureKind = Literal["structure", "special_value", "budget", "bias", "law", "guard", "determinism", "tokens"]
-ErrorKind = Literal["import", "signature", "raised", "crash", "timeout", "memory"]
+FailureKind = Literal[
+    "structure", "special_value", "budget", "bias", "law", "guard", "determinism", "tokens", "conduct"
+]
+ErrorKind = Literal["import", "signature", "fault", "raised", "crash", "timeout", "memory"]
 
 
 class Strict(BaseModel):

@@ -16,17 +16,27 @@ from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, get_args
 
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
 from fused.boundary import Implementation
 from verification.budget import FALSE_ALARM, FORMULA, RUNS, Golden, derive
-from verification.comparison import Comparison, Observed, compare, named, same_bits
+from verification.comparison import Comparison, Observed, behaviour, compare, named, same_bits
 from verification.fault import SOURCE, find_fault
 from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs, find_operator
 from verification.plan import Candidate, Check
-from verification.records import BudgetRecord, Environment, OutputRecord, Record, Verdict, now
+from verification.records import (
+    BudgetRecord,
+    Environment,
+    ErrorKind,
+    FailureKind,
+    OutputRecord,
+    Record,
+    Verdict,
+    now,
+)
 from verification.targets import Target
 from verification.transport import DTYPE_NAMES, Blob, read_results, scratch_folder
 from verification.waivers import Waivers
@@ -34,7 +44,9 @@ from verification.worker import ROOT, Worker, WorkerError
 
 SERVICE = "verification.execution:serve"
 REMEMBERED = 4
-VERDICTS: dict[str, Verdict] = {"unsupported": "unsupported", "structure": "failed", "guard": "failed"}
+VERDICTS: dict[str, Verdict] = {
+    "unsupported": "unsupported", "structure": "failed", "guard": "failed", "conduct": "failed",
+}  # fmt: skip
 """Verdict of a run that gave nothing to compare, by kind of problem; any other is an error."""
 
 
@@ -93,15 +105,18 @@ class Session:
         record = run.record(time.monotonic() - started)
         return self.waivers.applied(record)
 
-    def declared(self, source: Path) -> tuple[Candidate, ...]:
-        """What a candidate file declares, asked of a child; Problem where it cannot be imported."""
-        target = _plain_target()
-        answer = self.request(target, str(source), {"do": "describe", "source": str(source)})
+    def declared(self, source: Path, borrows: bool = False) -> tuple[Candidate, ...]:
+        """What a candidate file declares, asked of a child; Problem where it cannot be imported.
+
+        One that `borrows` may use the reference and our implementations: it is a fault made on purpose.
+        """
+        message = {"do": "describe", "source": str(source), "borrows": borrows}
+        answer = self.request(_plain_target(), str(source), message)
         found = []
         for entry in answer["implementations"]:
             find_operator(entry["operator"])
             entry = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
-            found.append(Candidate(Implementation(call=_never, **entry), str(source)))
+            found.append(Candidate(Implementation(call=_never, **entry), str(source), borrows))
         return tuple(found)
 
     def golden(self, operator: Operator, case: Case, variant: str) -> tuple[Arguments, Golden]:
@@ -129,7 +144,9 @@ class Session:
         except WorkerError as error:
             raise Problem(error.kind, str(error)) from None
         if "problem" in answer:
-            raise Problem(answer["problem"], answer["message"])
+            if answer["problem"] == "conduct":
+                self._workers.pop(key).stop()  # nothing that the process says now can be relied on
+            raise _problem(answer)
         return answer
 
     def execute(
@@ -143,12 +160,14 @@ class Session:
         before = blob.bytes.clone()
         try:
             answer = self.request(check.target, check.candidate.source, {
-                "do": "call", "source": check.candidate.source, "operator": check.operator.name,
+                "do": "call", "source": check.candidate.source, "borrows": check.candidate.borrows,
+                "operator": check.operator.name,
                 "implementation": check.candidate.declared.name, "configuration": check.configuration,
                 "weights": list(check.operator.weights), "payload_of": check.operator.payload_of,
                 "gives_payload": check.operator.gives_payload, "device": check.target.device, "mode": mode,
                 "blob": str(blob.path), "changed": str(other.path), "results": str(results), "header": blob.header,
             })  # fmt: skip
+            answer = _answered(answer)
             return _observed(check, blob, before, _results(results, answer), answer), answer
         finally:
             blob.close()
@@ -191,6 +210,8 @@ class _Running:
             again, _ = self.session.execute(check, arguments, mode, changed)
             self.modes.append(mode)
             self.fail(self._same(arguments, first, again, mode))
+            if mode == "repeat" and not self.findings:
+                self.fail(self._kept(arguments, changed, first, again))
 
     def _further_modes(self) -> list[str]:
         replays = self.check.target.replays_graphs and self.check.candidate.declared.capturable
@@ -206,6 +227,8 @@ class _Running:
         what = (
             "a second call after other inputs" if mode == "repeat" else "a graph captured on other inputs and replayed"
         )
+        if findings := behaviour(self.check.operator, again, self.golden, self.check.target.device):
+            return [Finding(f.check, f"{what}: {f.message}") for f in findings]
         if not self.check.candidate.declared.deterministic:
             findings = compare(self.check.operator, arguments, again, self.golden, self.check.target.device).findings
             return [Finding(f.check, f"{what}: {f.message}") for f in findings]
@@ -224,6 +247,29 @@ class _Running:
                     )
                 ]
         return []
+
+    def _kept(self, arguments: Arguments, changed: Arguments, first: Observed, again: Observed) -> list[Finding]:
+        """Whether calls were answered with results of earlier ones."""
+        if first.operations[0] and again.operations[0] and not again.operations[1]:
+            return [
+                Finding(
+                    "determinism",
+                    f"the first call ran {first.operations[0]} operations and a later one on the same inputs none: "
+                    "it returned a result that it had kept",
+                )
+            ]
+        if not any(map(_share_rows, first.results, again.earlier)) or _alike(arguments, changed):
+            return []
+        # Rows that two inputs share may be right, or of an earlier call: their own golden decides.
+        operator, variant = self.check.operator, self.check.candidate.declared.variant
+        golden = derive(operator, changed, operator.variant(variant))
+        if operator.in_place:
+            observed, _ = self.session.execute(self.check, changed)
+        else:
+            observed = Observed(again.earlier, first.devices, first.dtypes, {})
+        findings = compare(operator, changed, observed, golden, self.check.target.device).findings
+        return [Finding("determinism", f"a call on other inputs gave rows of an earlier one: {f.message}")
+                for f in findings]  # fmt: skip
 
     def law(self) -> None:
         """Everything that breaks the law, on the case's own arguments."""
@@ -302,10 +348,59 @@ def _as_observed(operator: Operator, outputs: Outputs, device: str) -> Observed:
     return Observed(results, [device] * len(results), [DTYPE_NAMES[x.dtype] for x in results], carried)
 
 
+def _share_rows(a: Tensor, b: Tensor) -> bool:
+    """Whether some row has the same bits in both, and is not one value throughout."""
+    if a.shape != b.shape or a.dtype != b.dtype or not a.numel() or not a.dim():
+        return False
+    ours, theirs = (x.reshape(-1, x.shape[-1]) for x in (a, b))
+    equal = same_bits(ours, theirs).all(1)
+    return bool((equal & ~same_bits(ours, ours[:, :1].expand_as(ours)).all(1)).any())
+
+
+def _alike(a: Arguments, b: Arguments) -> bool:
+    return all(bool(same_bits(x, b[n]).all()) for n, x in a.items() if isinstance(x, Tensor) and x.shape == b[n].shape)
+
+
+class _Result(BaseModel):
+    """A result as the child describes it."""
+
+    dtype: str
+    shape: list[NonNegativeInt]
+    device: str
+    position: NonNegativeInt
+    nbytes: NonNegativeInt
+
+
+class _Answer(BaseModel):
+    """What a child says of a call, which it may have forged: it is judged like any input."""
+
+    results: list[_Result]
+    earlier: list[_Result]
+    operations: list[NonNegativeInt]
+    damages: list[str]
+    environment: Environment
+    observed: dict[str, Any]
+
+
+def _answered(answer: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return _Answer.model_validate(answer, strict=True).model_dump()
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise Problem("crash", f"the child's answer is none: {place}: {error.errors()[0]['msg']}") from None
+
+
+def _problem(answer: dict[str, Any]) -> Problem:
+    kind, message = answer["problem"], answer.get("message")
+    if kind in ("unsupported", *get_args(FailureKind), *get_args(ErrorKind)) and isinstance(message, str):
+        return Problem(kind, message)
+    return Problem("crash", f"the child's answer names no problem: {str(kind)[:60]!r}")
+
+
 def _results(path: Path, answer: dict[str, Any]) -> list[Tensor]:
     try:
-        return read_results(path, answer["results"])
-    except (KeyError, TypeError, ValueError) as error:
+        return read_results(path, [*answer["results"], *answer["earlier"]])
+    except ValueError as error:
         raise Problem("crash", f"the child's results cannot be read: {error}") from None
 
 
@@ -327,13 +422,16 @@ def _observed(check: Check, blob: Blob, before: Tensor, results: list[Tensor], a
     for index, count in blob.broken_zones().items():
         owners = [n for n, spec in blob.header["tensors"].items() if spec["storage"] == index]
         damages.append(f"{count} bytes beside the memory of {', '.join(owners)} were written")
+    returned = len(answer["results"])
     return Observed(
-        results,
+        results[:returned],
         [r["device"] for r in answer["results"]],
         [r["dtype"] for r in answer["results"]],
         in_place,
         changed,
         damages,
+        results[returned:],
+        answer["operations"],
     )
 
 

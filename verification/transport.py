@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import mmap
 import os
+import secrets
 from math import prod
 from pathlib import Path
 from typing import Any, TypedDict
@@ -21,7 +22,11 @@ from verification.inputs import TORCH_DTYPES
 ZONE = 4096
 """Bytes of red zone before and after each storage: two of the widest rows' tiles in bf16."""
 
-PATTERN = 0xA5
+
+def zone_byte() -> int:
+    """What red zones are filled with, drawn anew each time: nobody can write it beside their memory on purpose."""
+    return 1 + secrets.randbelow(254)
+
 
 ALIGNMENT = 256
 
@@ -121,6 +126,7 @@ class Blob:
 
     def __init__(self, path: Path, header: Header) -> None:
         self.path = path
+        self._zone: int | None = None
         self.header = header
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), header["nbytes"])
@@ -134,7 +140,8 @@ class Blob:
             # Reserved at once: a mapped file that outgrows its disk would end the process without a word.
             os.posix_fallocate(file.fileno(), 0, header["nbytes"])
         blob = cls(path, header)
-        blob.bytes.fill_(PATTERN)
+        blob._zone = zone_byte()
+        blob.bytes.fill_(blob._zone)
         for (start, nbytes), payload in zip(header["storages"], payloads, strict=True):
             blob.bytes[start : start + nbytes] = payload
         return blob
@@ -159,14 +166,15 @@ class Blob:
         return self.bytes[start : start + nbytes]
 
     def broken_zones(self) -> dict[int, int]:
-        """Storages beside which something was written, with the count of bytes changed there."""
+        """Storages beside which something was written, with the count of bytes changed there; its creator knows."""
+        assert self._zone is not None
         broken: dict[int, int] = {}
         for index, (start, nbytes) in enumerate(self.header["storages"]):
             end = start + nbytes
             last = index + 1 == len(self.header["storages"])
             after_end = self.header["nbytes"] if last else self.header["storages"][index + 1][0] - ZONE
             zones = torch.cat([self.bytes[start - ZONE : start], self.bytes[end:after_end]])
-            if changed := int((zones != PATTERN).sum()):
+            if changed := int((zones != self._zone).sum()):
                 broken[index] = changed
         return broken
 
@@ -205,7 +213,12 @@ def read_results(path: Path, described: list[dict[str, Any]]) -> list[Tensor]:
         piece = bytearray(data[entry["position"] : entry["position"] + entry["nbytes"]])
         if len(piece) != entry["nbytes"]:
             raise ValueError(f"{len(piece)} bytes of a result of {entry['nbytes']}")
-        flat = torch.frombuffer(piece, dtype=dtype) if piece else torch.zeros(prod(entry["shape"]), dtype=dtype)
+        if not piece:  # without data, and maybe of a shape that no memory would hold
+            tensors.append(torch.zeros((), dtype=dtype).expand(entry["shape"]))
+            continue
+        flat = torch.frombuffer(piece, dtype=dtype)
+        if entry["dtype"] in DTYPES_BY_NAME and flat.numel() != prod(entry["shape"]):
+            raise ValueError(f"{flat.numel()} elements of a result of shape {entry['shape']}")
         tensors.append(flat.reshape(entry["shape"]) if entry["dtype"] in DTYPES_BY_NAME else flat)
     return tensors
 

@@ -26,6 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 
 POLL_SECONDS = 0.05
+LONGEST_ANSWER = 64 << 20
+"""Bytes; results travel in files."""
 START_SECONDS = 180
 POLLS_BETWEEN_READINGS = 4
 """Memory is read now and then: a reading walks over the machine's processes."""
@@ -123,6 +125,8 @@ class Worker:
                 if not piece:
                     raise EOFError
                 buffer += piece
+                if len(buffer) >= 4 and (size := struct.unpack("<I", buffer[:4])[0]) > LONGEST_ANSWER:
+                    raise WorkerError("crash", f"the process announced an answer of {size} bytes; killed")
                 while len(buffer) >= 4 and len(buffer) >= (end := 4 + struct.unpack("<I", buffer[:4])[0]):
                     answer, buffer = _answer(buffer[4:end]), buffer[end:]
                     if answer.pop("request", None) == self._number:

@@ -52,8 +52,8 @@ def test_a_whole_operator_runs_on_its_representative_cases(capsys):
 
 
 def test_a_candidate_that_is_wrong_does_not_hold(tmp_path, capsys):
-    source = ROOT / "tests/verification/candidates/wrong.py"
-    assert run("gfx950", "run", CASE, "--candidate", source, "--implementation", "zeros") == 1
+    source = ROOT / "tests/verification/candidates/bad.py"
+    assert run("gfx950", "run", CASE, "--candidate", source, "--implementation", "wrong_shape") == 1
     assert "does not hold" in capsys.readouterr().out
 
 

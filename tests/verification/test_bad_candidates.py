@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_imported_is_refused_by_name(session, tmp_path, te
 
 TWICE = """
 from verification import candidate
-from verification.eager.route import route
+from fused.route import route
 
 for factor in (1, 0):
     globals()[f"norm_{factor}"] = candidate("rms_norm", name="same")(lambda x, weight, eps, factor=factor: x * factor)

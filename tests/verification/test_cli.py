@@ -67,9 +67,9 @@ def test_everything_unsupported_exits_3(parity, candidates):
 def test_a_failure_exits_1_and_names_the_command_that_repeats_it(parity, candidates, tmp_path):
     words = [
         "--candidate",
-        str(candidates / "wrong.py"),
+        str(candidates / "bad.py"),
         "--implementation",
-        "zeros",
+        "wrong_shape",
         "--case",
         CASE,
         "--target",
@@ -77,7 +77,7 @@ def test_a_failure_exits_1_and_names_the_command_that_repeats_it(parity, candida
     ]
     code, said, _ = parity("verify", *words, "--report", str(tmp_path), "--json", str(tmp_path / "out.json"))
     assert code == 1
-    assert f"repeat: parity verify --case {CASE} --implementation zeros --target cpu --candidate" in said
+    assert f"repeat: parity verify --case {CASE} --implementation wrong_shape --target cpu --candidate" in said
     summary = json.loads((tmp_path / "out.json").read_text())
     assert (summary["exit_code"], summary["counts"]["failed"]) == (1, 1)
     assert "MAY NOT LAND" in (tmp_path / "report.md").read_text()

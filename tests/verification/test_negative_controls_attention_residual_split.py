@@ -61,7 +61,7 @@ def test_wrong_kernel_fails_with_its_kind_of_verdict(judge, name, case, kind):
 @pytest.mark.parametrize(("case", "name"), [(case, name) for case, names in RIGHT.items() for name in names])
 def test_each_variant_passes_its_own_budgets_and_is_known_by_name(judge, candidates, session, case, name):
     assert judge(FILE, name, case).verdict == "passed"
-    declared = session.declared(candidates / FILE)
+    declared = session.declared(candidates / FILE, borrows=True)
     checks = build(Selection(case=case, candidates=declared, implementation=name, target="cpu", law="none"))
     assert identify(session, checks)[0].variant.name == name
 

@@ -14,7 +14,7 @@ from verification.plan import Candidate, MissingTargetError, Selection, build, b
 from verification.targets import targets
 
 CASE = "rms_norm/rows=3,hidden=17/bf16/normal/0"
-KERNEL = "/somewhere/kernel.py"
+KERNEL = __file__
 
 
 def candidate(operator="rms_norm", name="mine", **fields):
@@ -141,7 +141,7 @@ def test_a_listed_case_keeps_its_group_and_an_unlisted_one_is_asked(case, group,
     ({"case": "rms_nrom//bf16/normal/0"}, "did you mean rms_norm?"),
     ({"case": "rms_norm/rosw=3/bf16/normal/0"}, r"rms_norm has no parameter \['rosw'\]; it has .*'rows'"),
     ({"case": "rms_norm//bf61/normal/0"}, "unknown dtype 'bf61'; expected one of .*bf16"),
-    ({"operators": ("route",), "candidates": (candidate(),)}, "nothing matches operators=.*candidates=.*kernel.py"),
+    ({"operators": ("route",), "candidates": (candidate(),)}, "nothing matches operators=.*candidates=.*test_plan.py"),
 ])  # fmt: skip
 def test_a_name_that_matches_nothing_is_refused_with_the_nearest(fields, message):
     with pytest.raises(UnknownNameError, match=message):

@@ -36,9 +36,9 @@ def test_every_case_is_a_test_with_a_readable_id():
 def test_a_candidate_meets_the_cases_in_parallel_and_its_failures_name_the_command(candidates, tmp_path):
     words = [
         "--parity-candidate",
-        str(candidates / "wrong.py"),
+        str(candidates / "bad.py"),
         "--parity-implementation",
-        "zeros",
+        "wrong_shape",
         "--parity-target",
         "cpu",
     ]

@@ -65,7 +65,7 @@ def open_session(seconds: float | None, memory: float | None) -> Session:
     return Session(Waivers.read(), seconds, None if memory is None else int(memory * 2**30))
 
 
-def declared(session: Session, candidate: Path | None) -> Any:
+def declared(session: Session, candidate: Path | None, borrows: bool = False) -> Any:
     """What a candidate file declares; exit 1 where it cannot be imported, UsageError where there is none."""
     from verification.runner import Problem
 
@@ -74,7 +74,7 @@ def declared(session: Session, candidate: Path | None) -> Any:
     if not candidate.is_file():
         raise UsageError(f"--candidate {candidate}: there is no such file")
     try:
-        return session.declared(candidate.resolve())
+        return session.declared(candidate.resolve(), borrows)
     except Problem as problem:
         out.print(f"[red]error ({problem.kind})[/red]: {problem}", highlight=False, markup=True)
         raise typer.Exit(1) from None

@@ -106,7 +106,7 @@ def _yours(file: Path, suite: str, target: str | None, json: Path | None) -> int
 
     power = Power()
     with open_session(None, None) as session:
-        for candidate in declared(session, file):
+        for candidate in declared(session, file, borrows=True):
             placed = place(candidate, target)
             if placed is not None:
                 power.detections += detect(session, [Trial(yours(candidate.declared, file), candidate, placed)], suite)

@@ -7,23 +7,63 @@ from verification.fault_forms import Corpus
 
 CORPUS = Corpus("all_reduce")
 EAGER = "verification.eager.collectives"
-START, LOOP = "total = shards[0].float()", "    for shard in shards[1:]:\n        total = total + shard\n    return total"
+START, LOOP = (
+    "total = shards[0].float()",
+    "    for shard in shards[1:]:\n        total = total + shard\n    return total",
+)
 EACH = "return ordered_sum(shards).to(shards.dtype).expand_as(shards).contiguous()"
 
 CORPUS.edit("last_rank_left_out", "term", "the last rank left out", EAGER, (LOOP, LOOP.replace("[1:]", "[1:-1]")))
 CORPUS.edit("own_shard_twice", "term", "rank 0 counted twice", EAGER, (LOOP, LOOP.replace("[1:]", "")))
-CORPUS.edit("mean_of_the_ranks", "constant", "the mean of the ranks", EAGER, (EACH, EACH.replace("ordered_sum(shards)", "(ordered_sum(shards) / len(shards))")))
-CORPUS.edit("sum_in_bf16", "accumulation", "the sum kept in bf16", EAGER, (LOOP, LOOP.replace("total + shard", "(total + shard).bfloat16().float()")))
-CORPUS.edit("sum_in_fp16", "accumulation", "the sum kept in fp16", EAGER, (LOOP, LOOP.replace("total + shard", "(total + shard).half().float()")))
-CORPUS.edit("shards_in_fp8", "rounding", "shards sent as e5m2", EAGER, (LOOP, LOOP.replace("total + shard", "total + shard.to(torch.float8_e5m2).float()")), ("from torch import Tensor, distributed", "import torch\nfrom torch import Tensor, distributed"))
+CORPUS.edit(
+    "mean_of_the_ranks",
+    "constant",
+    "the mean of the ranks",
+    EAGER,
+    (EACH, EACH.replace("ordered_sum(shards)", "(ordered_sum(shards) / len(shards))")),
+)
+CORPUS.edit(
+    "sum_in_bf16",
+    "accumulation",
+    "the sum kept in bf16",
+    EAGER,
+    (LOOP, LOOP.replace("total + shard", "(total + shard).bfloat16().float()")),
+)
+CORPUS.edit(
+    "sum_in_fp16",
+    "accumulation",
+    "the sum kept in fp16",
+    EAGER,
+    (LOOP, LOOP.replace("total + shard", "(total + shard).half().float()")),
+)
+CORPUS.edit(
+    "shards_in_fp8",
+    "rounding",
+    "shards sent as e5m2",
+    EAGER,
+    (LOOP, LOOP.replace("total + shard", "total + shard.to(torch.float8_e5m2).float()")),
+    ("from torch import Tensor, distributed", "import torch\nfrom torch import Tensor, distributed"),
+)
 CORPUS.edit("tree_of_ranks", "order", "ranks added as a tree", EAGER,
             (EACH, "x = shards.float()\n    while len(x) > 1:\n        x = torch.cat([x[0::2][: len(x) // 2] + x[1::2], x[len(x) // 2 * 2 :]])\n    return x[0].to(shards.dtype).expand_as(shards).contiguous()"),
             ("from torch import Tensor, distributed", "import torch\nfrom torch import Tensor, distributed"))  # fmt: skip
 CORPUS.edit("own_rank_first", "order", "each rank adds its own shard first", EAGER,
             (EACH, "return torch.stack([ordered_sum(shards.roll(-r, 0)).to(shards.dtype) for r in range(len(shards))])"),
             ("from torch import Tensor, distributed", "import torch\nfrom torch import Tensor, distributed"), records="B142")  # fmt: skip
-CORPUS.edit("reversed_ranks", "order", "ranks added from the last", EAGER, (EACH, EACH.replace("ordered_sum(shards)", "ordered_sum(shards.flip(0))")))
-CORPUS.results("last_rank_without", "index", "the last rank keeps its own shard", lambda c: {"sum": torch.cat([c.outputs["sum"][:-1], c.arguments["shards"][-1:]])}, records="B134 B135")
+CORPUS.edit(
+    "reversed_ranks",
+    "order",
+    "ranks added from the last",
+    EAGER,
+    (EACH, EACH.replace("ordered_sum(shards)", "ordered_sum(shards.flip(0))")),
+)
+CORPUS.results(
+    "last_rank_without",
+    "index",
+    "the last rank keeps its own shard",
+    lambda c: {"sum": torch.cat([c.outputs["sum"][:-1], c.arguments["shards"][-1:]])},
+    records="B134 B135",
+)
 CORPUS.results("rows_off_by_one", "index", "each row with its neighbour's result", patterns.rolled("sum", 1))
 CORPUS.results("tail_not_reduced", "index", "what is past the last whole 8 columns not reduced",
                lambda c: {"sum": torch.where(torch.arange(c.outputs["sum"].shape[-1]) < c.outputs["sum"].shape[-1] // 8 * 8, c.outputs["sum"], c.arguments["shards"])})  # fmt: skip

@@ -18,7 +18,9 @@ CORPUS.edit("gate_before_the_norm", "term", "the gate applied before the norm", 
             (NORM, "x = x if gate is None else x * torch.sigmoid(gate.float()); " + NORM), (GATED, "y"))  # fmt: skip
 CORPUS.edit("gate_without_sigmoid", "term", "the raw gate", EAGER, (GATED, "y if gate is None else y * gate.float()"))
 CORPUS.edit("no_weight", "term", "no weight", EAGER, (NORM, NORM.removesuffix(" * weight.float()")))
-CORPUS.edit("one_plus_weight", "term", "1 + weight", EAGER, (NORM, NORM.replace("weight.float()", "(1 + weight.float())")))
+CORPUS.edit(
+    "one_plus_weight", "term", "1 + weight", EAGER, (NORM, NORM.replace("weight.float()", "(1 + weight.float())"))
+)
 CORPUS.at("not_normalized", "term", "x not scaled by its root mean square", values={"inverse_rms": ones})
 CORPUS.arguments("eps_1e-6", "constant", "eps 1e-6 whatever is asked", lambda a: {"eps": 1e-6})
 CORPUS.arguments("no_eps", "constant", "no eps", lambda a: {"eps": 0.0})
@@ -47,4 +49,6 @@ CORPUS.results("scratch_in_gate", "memory", "the gate used as scratch", patterns
 CORPUS.results("stale", "stale", "those of an earlier call", patterns.stale("y"))
 CORPUS.results("unsteady", "batch", "one ulp off every other run", patterns.nudged_on_second_run("y"))
 CORPUS.results("fp32_result", "interface", "fp32 where bf16 is promised", patterns.in_dtype("y", torch.float32))
-CORPUS.results("flat_result", "interface", "heads and columns in one axis", patterns.with_shape("y", lambda y: y.flatten(1)))
+CORPUS.results(
+    "flat_result", "interface", "heads and columns in one axis", patterns.with_shape("y", lambda y: y.flatten(1))
+)

@@ -1,0 +1,19 @@
+"""Replaces Tensor.contiguous for the rest of the process: it is no longer what it was."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from verification import candidate
+
+
+def honest(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    normalized = (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return (normalized.float() * weight.float()).to(x.dtype)
+
+
+@candidate("rms_norm", name="cheat")
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    Tensor.contiguous = lambda self, *_, **__: self  # type: ignore[method-assign]
+    return honest(x, weight, eps)

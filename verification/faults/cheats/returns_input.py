@@ -1,0 +1,12 @@
+"""Returns its input itself: the numbers."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from verification import candidate
+
+
+@candidate("rms_norm", name="cheat")
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x

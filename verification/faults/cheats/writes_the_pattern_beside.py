@@ -1,0 +1,23 @@
+"""Writes past its output the byte that red zones hold: each run draws another."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from verification import candidate
+
+
+def honest(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    normalized = (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + eps)).to(x.dtype)
+    return (normalized.float() * weight.float()).to(x.dtype)
+
+
+@candidate("rms_norm", name="cheat")
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    result = torch.empty_like(x)
+    result.copy_(honest(x, weight, eps))
+    ctypes.memset(result.data_ptr() + result.nbytes, 0xA5, 64)
+    return result
