@@ -11,7 +11,7 @@ from verification.transport import ZONE, Header, zone_byte
 
 
 class FarMemory:
-    """The arguments of a call, those with a far axis in memory of their own, which is one byte over and over between places."""
+    """The arguments of a call; those with a far axis lie in memory of their own, filled between their places."""
 
     def __init__(self, views: dict[str, Any], header: Header) -> None:
         far = {name: spec["far"] for name, spec in header["tensors"].items()}
