@@ -27,6 +27,7 @@ from verification.comparison import Comparison, Observed, behaviour, compare, na
 from verification.fault import SOURCE, find_fault
 from verification.operator import Arguments, Case, Finding, InvalidCaseError, Operator, Outputs, find_operator
 from verification.plan import Candidate, Check
+from verification.recognition import TOLD, recognised
 from verification.records import (
     BudgetRecord,
     Environment,
@@ -44,6 +45,8 @@ from verification.worker import ROOT, Worker, WorkerError
 
 SERVICE = "verification.execution:serve"
 REMEMBERED = 4
+RECOGNISED = 5
+"""Failures of a run that are held against every known fault of their operator."""
 VERDICTS: dict[str, Verdict] = {
     "unsupported": "unsupported", "structure": "failed", "guard": "failed", "conduct": "failed",
 }  # fmt: skip
@@ -70,6 +73,8 @@ class Session:
         self._workers: dict[tuple[str, str], Worker] = {}
         self._goldens: OrderedDict[tuple[str, str], tuple[Arguments, Golden]] = OrderedDict()
         self._counter = itertools.count()
+        self.recognitions = 0
+        """Failures that have been held against the known faults."""
 
     @cached_property
     def _folder(self) -> tempfile.TemporaryDirectory[str]:
@@ -203,6 +208,8 @@ class _Running:
         self.modes.append("direct")
         self.comparison = compare(check.operator, arguments, first, self.golden, check.target.device)
         self.fail(self.comparison.findings)
+        if self.kind in TOLD:
+            self._recognise(arguments, first)
         if self.findings or not any(isinstance(a, Tensor) and a.numel() for a in arguments.values()):
             return
         changed = self._changed(arguments)
@@ -212,6 +219,23 @@ class _Running:
             self.fail(self._same(arguments, first, again, mode))
             if mode == "repeat" and not self.findings:
                 self.fail(self._kept(arguments, changed, first, again))
+
+    def _recognise(self, arguments: Arguments, first: Observed) -> None:
+        """Add the known fault that gives these numbers, where one does; for the first failures, as it takes a while."""
+        check, session = self.check, self.session
+        if check.candidate.source == SOURCE or session.recognitions >= RECOGNISED:
+            return
+        session.recognitions += 1
+
+        def run(other: Check) -> Observed | None:
+            try:
+                return session.execute(other, arguments)[0]
+            except Problem:
+                return None
+
+        assert self.golden is not None
+        if said := recognised(run, check.operator, check.case, arguments, first, self.golden):
+            self.findings.append(said)
 
     def _further_modes(self) -> list[str]:
         replays = self.check.target.replays_graphs and self.check.candidate.declared.capturable
