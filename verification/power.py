@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ class Power:
     comparisons: dict[str, int] = field(default_factory=dict)
     """Comparisons of right implementations, by operator."""
     alarms: list[Alarm] = field(default_factory=list)
+    defects: dict[str, str] = field(default_factory=dict)
+    """What went wrong with the measurement itself, by operator."""
     planned: int = 0
     interrupted: bool = False
 
@@ -60,7 +63,7 @@ class Power:
     @property
     def held(self) -> bool:
         """Whether every fault was noticed and no right implementation raised an alarm."""
-        return not (self.missed or self.broken or self.alarms)
+        return not (self.missed or self.broken or self.alarms or self.defects)
 
 
 def sampled(faults: list[Fault], count: int | None, seed: int) -> list[Fault]:
@@ -100,12 +103,21 @@ class Result:
 
     job: Job
     detections: tuple[Detection, ...]
-    comparisons: int
-    alarms: tuple[Alarm, ...]
+    comparisons: int = 0
+    alarms: tuple[Alarm, ...] = ()
+    defect: str = ""
+    """What in the measurement itself went wrong."""
 
 
 def perform(job: Job) -> Result:
     """One operator's faults, each until a check notices it, then its right implementations."""
+    try:
+        return _performed(job)
+    except Exception:  # what other operators came to is not lost by it
+        return Result(job, (), defect=traceback.format_exc())
+
+
+def _performed(job: Job) -> Result:
     with Session(seconds=CALL_SECONDS) as session:
         tried = trials([find_fault(job.operator, name) for name in job.faults], job.target)
         found = tuple(detect(session, tried, job.suite)) if tried else ()
@@ -130,6 +142,8 @@ def _gathered(power: Power, results: Iterator[Result], advance: Callable[[Job], 
             power.detections += result.detections
             power.alarms += result.alarms
             power.comparisons[result.job.operator] = result.comparisons
+            if result.defect:
+                power.defects[result.job.operator] = result.defect
             advance(result.job)
     except KeyboardInterrupt:
         power.interrupted = True

@@ -44,6 +44,15 @@ class Single(Stored):
         """A copy of x in fp32."""
         return x.to(torch.float32, copy=True)
 
+    def round(self, point: str, x: Tensor, dtype: torch.dtype, *, default: bool = True, apart: bool = False) -> Tensor:
+        """X as it is after being stored in `dtype`."""
+        return super().round(point, x.to(torch.float64), dtype, default=default, apart=apart).to(x.dtype)
+
+    def before_choice(self, point: str, x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """X as it is stored before a choice, and how much it may be off."""
+        value, slack = super().before_choice(point, x.to(torch.float64), dtype)
+        return value.to(x.dtype), slack.to(x.dtype)
+
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms in this order."""
         return self.note(name, self.total(terms, dim, keepdim))

@@ -13,7 +13,8 @@ def written(tmp_path):
         file = tmp_path / "mine.py"
         file.write_text(
             "import torch\nfrom verification import candidate\n\n\n"
-            '@candidate("rms_norm", name="mine")\ndef rms_norm(x, weight, eps):\n    x, weight = x.float(), weight.float()\n'
+            '@candidate("rms_norm", name="mine")\ndef rms_norm(x, weight, eps):\n'
+            "    x, weight = x.float(), weight.float()\n"
             "    y = (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)).bfloat16().float()\n"
             f"    return ({expression}).bfloat16()\n"
         )

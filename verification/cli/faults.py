@@ -148,6 +148,8 @@ def show(power: Power) -> None:
     for alarm in power.alarms:
         where = f"{alarm.case}, variant {alarm.variant}"
         out.print(f"false alarm: {alarm.implementation} on {where}: {alarm.finding}", highlight=False, markup=False)
+    for operator, defect in power.defects.items():
+        out.print(f"{operator} could not be measured:\n{defect}", highlight=False, markup=False)
     if power.interrupted:
         out.print(f"interrupted: {len(power.comparisons)} of {power.planned} operators are done")
 
@@ -168,6 +170,6 @@ def _content(power: Power, code: int) -> dict[str, Any]:
         "command": "faults", "exit_code": code, "faults": len(power.detections),
         "noticed": sum(d.noticed_by is not None for d in power.detections),
         "missed": [d.fault for d in power.missed], "broken": [d.fault for d in power.broken],
-        "right_comparisons": power.comparisons, "alarms": [asdict(a) for a in power.alarms],
+        "defects": power.defects, "right_comparisons": power.comparisons, "alarms": [asdict(a) for a in power.alarms],
         "detections": [asdict(d) for d in power.detections],
     }  # fmt: skip
