@@ -121,15 +121,20 @@ def parameter_sensitivity(alternatives: Mapping[str, Change]) -> Law:
     return Law("parameter_sensitivity", "Every argument can change the output.", check, _ordinary)
 
 
-def storage_order(names: str | tuple[str, ...], relaid: Mapping[str, Callable[[Tensor], Tensor]]) -> Law:
+Layouts = Mapping[str, Callable[[Tensor], Tensor]]
+
+
+def storage_order(names: str | tuple[str, ...], relaid: Layouts, others: Mapping[str, Layouts] | None = None) -> Law:
     """The same values under other strides, one argument at a time, are within the same budgets.
 
-    Not the same bits: a kernel may choose its vectors, and so its order of sums, by alignment.
+    `others` has further arguments, with layouts of their own. Not the same bits: a kernel may choose
+    its vectors, and so its order of sums, by alignment.
     """
 
     def check(context: LawContext) -> Iterator[str]:
-        for name in (names,) if isinstance(names, str) else names:
-            for layout, relay in relaid.items():
+        layouts = dict.fromkeys((names,) if isinstance(names, str) else names, relaid) | dict(others or {})
+        for name, table in layouts.items():
+            for layout, relay in table.items():
                 arguments = context.arguments()
                 if arguments[name] is None:
                     continue

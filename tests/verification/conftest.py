@@ -47,7 +47,7 @@ def judge(session: Session) -> Runner:
     def run(file: str | Path, name: str, case: Case | str, **fields: object) -> Record:
         path = str(CANDIDATES / file)
         if path not in declared:
-            declared[path] = session.declared(Path(path), borrows=path.startswith(str(CANDIDATES / "wrong")))
+            declared[path] = session.declared(Path(path), borrows=path.startswith(str(CANDIDATES)))
         operator = case.partition("/")[0] if isinstance(case, str) else case.operator
         chosen = next(c for c in declared[path] if (c.declared.operator, c.declared.name) == (operator, name))
         return session.run(check_of(chosen, case, **fields))

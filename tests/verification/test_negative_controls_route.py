@@ -14,7 +14,7 @@ CASES = next(group.cases for group in find_operator("route").groups if group.nam
 
 @pytest.mark.parametrize("name", ["logits_bf16", "bias_bf16", "official"])
 def test_the_dtype_of_logits_and_bias_is_told(candidates, session, name):
-    declared = session.declared(candidates / FILE)
+    declared = session.declared(candidates / FILE, borrows=True)
     checks = [
         check
         for case in CASES

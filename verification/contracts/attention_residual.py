@@ -72,7 +72,7 @@ def block_major(blocks: Tensor) -> Tensor:
 
 def row_padded(blocks: Tensor) -> Tensor:
     """The same values with seven elements of NaN between rows."""
-    wide = torch.full((*blocks.shape[:2], blocks.shape[2] + 7), torch.nan, dtype=blocks.dtype)
+    wide = torch.full((*blocks.shape[:-1], blocks.shape[-1] + 7), torch.nan, dtype=blocks.dtype)
     return wide[..., :-7].copy_(blocks)
 
 
@@ -241,7 +241,11 @@ OPERATOR = Operator(
                 "block_write_index": lambda a: -1 if a["block_write_index"] >= 0 else a["num_blocks"],
             }
         ),
-        storage_order("blocks", {"block-major": block_major, "row-padded": row_padded}),
+        storage_order(
+            "blocks",
+            {"block-major": block_major, "row-padded": row_padded},
+            {name: {"row-padded": row_padded} for name in ("prefix", "delta")},
+        ),
         equivalence(
             "in_place_is_out_of_place",
             "Adding the delta beforehand gives the same bits as adding it inside.",

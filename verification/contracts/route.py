@@ -299,6 +299,7 @@ GROUPS = (
             case("few_values", rows=9, bias="close", experts=60, top_k=6),
             case("equal", rows=2, bias="close", experts=60, top_k=6),
             case(rows=9, bias="close", **DEEPSEEK_V3),
+            case("equal", rows=2, bias="close", **DEEPSEEK_V3),
         ),
     ),
     CaseGroup(

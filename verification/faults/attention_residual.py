@@ -191,13 +191,6 @@ edit(
     base="triton",
 )
 edit(
-    "nan_lost_in_the_largest",
-    "special",
-    "a NaN score passed over",
-    (", propagate_nan=tl.PropagateNan.ALL", ""),
-    base="triton",
-)
-edit(
     "delta_stored_unmasked",
     "mask",
     "the prefix stored past the row",

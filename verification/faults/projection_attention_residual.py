@@ -21,7 +21,7 @@ edit(
     "the projection's accumulator kept in bf16",
     (
         PROJECTION,
-        "projection = sum((rows_product(a, b) for a, b in zip(x.split(64, 1), weight.split(64, 1))), x.new_zeros(len(x), len(weight), dtype=torch.bfloat16)).to(x.dtype)",
+        "projection = x.new_zeros(len(x), len(weight))\n    for a, b in zip(x.split(64, 1), weight.split(64, 1)):\n        projection = (projection + rows_product(a, b)).to(x.dtype)",
     ),
 )
 edit(

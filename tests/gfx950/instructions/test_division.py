@@ -57,7 +57,7 @@ def div_scale(letter, far, step, tiny):
         if denormal(b):
             return up, False
         if small and denormal(quotient):
-            return (up if a == b else a), True
+            return (down if a == b else a), True
         if small:
             return down, False
         if denormal(quotient):

@@ -52,13 +52,15 @@ typedef struct {
     int far, low_dividend, denormal_divisor, denormal_reciprocal, denormal_quotient, is_divisor, is_dividend;
 } Division;
 
-/* Whether the operand is scaled up (1) or down (−1); flag: the quotient will be scaled too. */
+/* Whether the operand is scaled up (1) or down (−1); flag: the quotient will be scaled too. Where quotient and
+   reciprocal are both denormal the manual scales the divisor up, out of range: then 1 ÷ 2e38 would be NaN, and every
+   sigmoid of −88. Down is what makes the sequence a division, which it is on all of these machines. */
 static inline int div_scaling(Division d, int *flag)
 {
     *flag = d.far || (d.denormal_quotient && !d.denormal_divisor);
     if (d.far) return d.is_divisor;
     if (d.denormal_divisor) return 1;
-    if (d.denormal_reciprocal) return d.denormal_quotient ? d.is_divisor : -1;
+    if (d.denormal_reciprocal) return d.denormal_quotient ? -d.is_divisor : -1;
     return d.denormal_quotient ? d.is_dividend : d.low_dividend;
 }
 static inline f32 div_scale_f32(f32 a, f32 divisor, f32 dividend, int *flag)
