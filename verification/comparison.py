@@ -109,7 +109,7 @@ def behaviour(operator: Operator, observed: Observed, golden: Golden, device: st
     """Whether a run gave what the interface asks for and touched nothing else, its numbers left aside."""
     return list(_interface(operator, observed, golden, device)) or [
         *_inputs_unchanged(observed),
-        *(Finding("guard", damage) for damage in observed.damages),
+        *_zones_intact(observed),
     ]
 
 
