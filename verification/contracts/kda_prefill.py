@@ -52,8 +52,9 @@ GROUPS = (
     CaseGroup(
         "lengths around chunks and blocks",
         "smoke",
-        # One call: sequences of every length around a chunk and a block step side by side.
-        (case(lengths="1-0-15-16-17-63-64-65", **SMALL, initial="mixed"),),
+        # One call: sequences of every length around a chunk and a block step side by side. With seed 12 keys repeat
+        # and decays are weak in a head of it: a sum over 64 rows loses what the state must keep.
+        tuple(case(seed=s, lengths="1-0-15-16-17-63-64-65", **SMALL, initial="mixed") for s in (0, 12)),
     ),
     CaseGroup(
         "lengths around chunks and blocks",
