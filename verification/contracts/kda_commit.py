@@ -147,7 +147,7 @@ OPERATOR = Operator(
     groups=GROUPS,
     law_cases=(
         case(lengths="4-3-4-4-2", heads=2, key=16, value=32, rank=16),
-        case(lengths="3-4-2", heads=2, key=16, value=32, lower_bound=None),
+        case(lengths="3-4-2-4-1", heads=2, key=16, value=32, lower_bound=None),
     ),
     weights=WEIGHTS,
     in_place=("conv_state", "state"),
