@@ -252,6 +252,62 @@ def test_padding_gives_zeros_and_touches_nothing(read: int) -> None:
         assert not torch.equal(pool[8], before[8])
 
 
+def without_sequences(rows: int) -> dict[str, Any]:
+    """Rows of NaN that belong to nobody."""
+    given = arguments([rows])
+    given["qkv"] = torch.full_like(given["qkv"], torch.nan)
+    nobody = torch.tensor([], dtype=torch.int64)
+    return given | {"cu_seqlens": torch.tensor([0]), "read_slots": nobody, "write_slots": nobody}
+
+
+def with_empty_sequences(rows: int) -> dict[str, Any]:
+    """One sequence with so many rows between two that have none, each with slots to read and to write."""
+    return arguments([0, rows, 0])
+
+
+def results(operator: str, given: dict[str, Any], by: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """The output rows and the pools afterwards, of the reference or of eager."""
+    pools = ("conv_state", "state")
+    if operator == "kda_commit":
+        window, names = window_of(given), ("read_slots", "write_slots", *pools)
+        kept = torch.zeros(len(given["read_slots"]), dtype=torch.int64)
+        if by == "reference":
+            verified = kda_verify(**window)
+            return verified.out, kda_commit(verified.payload, kept, *(given[name] for name in names))._asdict()
+        (out, payload), _ = eager("kda_verify", window)
+        mine = {name: given[name].clone() for name in names}
+        implementations()["kda_commit", "eager"].call(payload, kept, **mine)
+        return out, mine
+    if by == "reference":
+        got = {"kda_prefill": kda_prefill, "kda_decode": kda_decode}[operator](**given)
+        return got.out, got._asdict()
+    return eager(operator, given)
+
+
+@pytest.mark.parametrize("by", ["reference", "eager"])
+@pytest.mark.parametrize("operator", ["kda_decode", "kda_prefill", "kda_commit"])
+@pytest.mark.parametrize("given", [without_sequences(0), without_sequences(3), with_empty_sequences(0)])
+def test_where_no_sequence_has_a_row_there_are_zeros_and_nothing_is_touched(
+    given: dict[str, Any], operator: str, by: str
+) -> None:
+    out, after = results(operator, given, by)
+    assert torch.equal(out, torch.zeros(len(given["qkv"]), HEADS, WIDTH, dtype=torch.bfloat16))
+    for name in ("conv_state", "state"):
+        assert torch.equal(after[name], given[name])
+
+
+@pytest.mark.parametrize("by", ["reference", "eager"])
+@pytest.mark.parametrize("operator", ["kda_decode", "kda_prefill", "kda_commit"])
+def test_a_sequence_without_rows_copies_no_page(operator: str, by: str) -> None:
+    given = with_empty_sequences(1)
+    out, after = results(operator, given, by)
+    assert out.isfinite().all()
+    assert out.any()
+    for name in ("conv_state", "state"):
+        changed = [slot for slot in range(SLOTS) if not torch.equal(after[name][slot], given[name][slot])]
+        assert changed == [2]
+
+
 def test_inputs_are_left_alone() -> None:
     given = arguments([2, 3])
     before = {name: value.clone() for name, value in given.items() if isinstance(value, Tensor)}

@@ -48,6 +48,14 @@ def test_wrong_kernel_fails_with_its_kind_of_verdict(judge, operator, control, c
     assert (record.verdict, record.kind) == ("failed", kind), record.findings
 
 
+def test_a_sum_over_32_rows_whose_keys_repeat_loses_the_state(judge, session):
+    case = f"kda_prefill/lengths=1-0-15-16-17-63-64-65,{SMALL},initial=mixed/bf16/normal/100"
+    record = judge("wrong_kda.py", "chunks_of_32", case)
+    assert (record.verdict, record.kind) == ("failed", "budget"), record.findings
+    check = build(Selection(case=case, implementation="eager", target="cpu", law="none"))[0]
+    assert session.run(check).verdict == "passed"
+
+
 @pytest.mark.parametrize(("operator", "case"), sorted({(operator, case) for operator, _, case, _ in FAILURES}))
 def test_the_right_kernel_passes_where_the_wrong_ones_fail(session, operator, case):
     check = build(Selection(case=f"{operator}/{case}/0", implementation="eager", target="cpu", law="none"))[0]
@@ -75,6 +83,13 @@ def test_a_wrong_kernel_breaks_a_law(judge, operator, control, law):
     broken = next(one for one in wanted.laws if one.name == law)
     record = judge("wrong_kda.py", control, wanted.law_cases[0], law=broken)
     assert (record.verdict, record.kind) == ("failed", "law"), record.findings
+
+
+@pytest.mark.parametrize("name", ["causal_conv1d", "kda_commit", "kda_decode", "kda_gate", "kda_prefill", "kda_verify"])
+def test_every_option_is_taken_by_a_case_of_the_laws(name):
+    operator = find_operator(name)
+    given = [operator.arguments(case) for case in operator.law_cases]
+    assert not [option for option in given[0] if all(arguments[option] is None for arguments in given)]
 
 
 @pytest.mark.parametrize("variant", ["official", "conv_rounded", "output_rounded", "split", "gate_unrounded"])

@@ -78,7 +78,8 @@ GROUPS = (
         "smoke",
         tuple(case(lengths="3-2-0-1-4-2", channels=40, padding=k, past=3, initial=i)
               for k in ("invalid", "null") for i in ("none", "mixed"))
-        + (case(lengths="0x3", channels=8, past=2), case(lengths="2-3-1-4", channels=40, slots="unwritten")),
+        + (case(lengths="0x3", channels=8, past=2), case(lengths="2-3-1-4", channels=40, slots="unwritten"))
+        + tuple(case(lengths="0x0", channels=8, past=rows, initial="all") for rows in (0, 2)),
     ),
     CaseGroup(
         "layouts",

@@ -117,7 +117,8 @@ GROUPS = (
               for k in ("invalid", "null") for a in ("turns", "none"))
         + tuple(case(lengths="4-0-3-4-0", **SMALL, slots=s) for s in ("shared", "unwritten"))
         + (case(lengths="0x3", **SMALL, past=1), case(lengths="3-2", **SMALL, index="int64"),
-           case(lengths="3-2-4", **SMALL, layout="strided", rank=16)),
+           case(lengths="3-2-4", **SMALL, layout="strided", rank=16))
+        + tuple(case(lengths="0x0", **SMALL, past=rows) for rows in (0, 2)),
     ),
     CaseGroup(
         "gates",
@@ -144,7 +145,10 @@ OPERATOR = Operator(
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
-    law_cases=(case(lengths="4-3-4-4-2", heads=2, key=16, value=32, rank=16),),
+    law_cases=(
+        case(lengths="4-3-4-4-2", heads=2, key=16, value=32, rank=16),
+        case(lengths="3-4-2-4-1", heads=2, key=16, value=32, lower_bound=None),
+    ),
     weights=WEIGHTS,
     in_place=("conv_state", "state"),
     variants=tuple(v for v in VARIANTS if v.name not in ("output_rounded", "split")),

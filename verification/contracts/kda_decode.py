@@ -69,7 +69,8 @@ GROUPS = (
         "padding",
         "smoke",
         tuple(case(lengths="1-1-0-1x3-0", **SMALL, padding=k, past=2) for k in ("invalid", "null"))
-        + (case(lengths="0x3", **SMALL, past=1), case(lengths="0-1x3", **SMALL)),
+        + (case(lengths="0x3", **SMALL, past=1), case(lengths="0-1x3", **SMALL))
+        + tuple(case(lengths="0x0", **SMALL, past=rows) for rows in (0, 2)),
     ),
     CaseGroup(
         "options",

@@ -62,7 +62,8 @@ GROUPS = (
         "smoke",
         tuple(case(lengths="3-2-4-1", **SMALL, padding=k, past=2) for k in ("invalid", "null"))
         + (case(lengths="3-2", **SMALL, slots="shared"), case(lengths="0x3", **SMALL, past=1),
-           case(lengths="3-2", **SMALL, index="int64"), case(lengths="3-2", **SMALL, layout="strided", rank=16)),
+           case(lengths="3-2", **SMALL, index="int64"), case(lengths="3-2", **SMALL, layout="strided", rank=16))
+        + tuple(case(lengths="0x0", **SMALL, past=rows) for rows in (0, 2)),
     ),
     CaseGroup(
         "options",
@@ -95,7 +96,10 @@ OPERATOR = Operator(
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
-    law_cases=(case(lengths="4-4-2-3-2", heads=2, key=16, value=32, rank=16),),
+    law_cases=(
+        case(lengths="4-4-2-3-2", heads=2, key=16, value=32, rank=16),
+        case(lengths="3-4-2", heads=2, key=16, value=32, lower_bound=None),
+    ),
     weights=WEIGHTS,
     variants=VARIANTS,
     gives_payload=True,

@@ -41,7 +41,7 @@ class Pages:
 
 
 def read_lengths(text: str) -> list[int]:
-    """Rows a sequence, as in `1x4-0-65`: four of one row, one of none, one of 65."""
+    """Rows a sequence, as in `1x4-0-65`: four of one row, one of none, one of 65; `0x0` is no sequence."""
     lengths: list[int] = []
     for part in text.split("-"):
         match = re.fullmatch(r"(\d+)(?:x(\d+))?", part)

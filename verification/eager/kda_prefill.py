@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from verification.eager.causal_conv1d import shifted
 from verification.eager.kda_rows import FUSED, Rounding, Rows, delta_rows, finished, forms, no_rows
 from verification.eager.paging import store
 
-CHUNK = 64
-BLOCK = 16
-"""Rows between which decays are multiplied out pair by pair."""
+CHUNK = 8
+"""Rows after which the state is handed on.
+
+Where keys repeat, what one row writes the next takes back: a chunk's sum of writes cancels, and its rounding
+errors, as large as its terms, stay in the state, while a step of the recurrence takes errors back as well.
+"""
 
 
 def kda_prefill(
@@ -37,7 +39,7 @@ def kda_prefill(
     eps: float = 1e-5,
     rounding: Rounding = FUSED,
 ) -> Tensor:
-    """Chunks of 64 rows, every sequence that still has one at once, in fp32; pools in place.
+    """Chunks of 8 rows, every sequence that still has one at once, in fp32; pools in place.
 
     Shapes: as the reference → out [T, N, V].
     """
@@ -52,8 +54,8 @@ def kda_prefill(
     if has_initial_state is not None:
         states = torch.where(has_initial_state[:, None, None, None], states, 0.0)
     o = torch.zeros_like(rows.value)
-    for begin, width, live in chunks(packed.lengths.tolist(), o.device):
-        place = begin + torch.arange(width, device=o.device)
+    for begin, live in chunks(packed.lengths.tolist(), o.device):
+        place = begin + torch.arange(CHUNK, device=o.device)
         inside = place < packed.lengths[live, None]
         at = (packed.starts[live, None] + place).clamp(max=len(o) - 1)
         read, states[live] = chunk(*taken(rows, at, inside), states[live])
@@ -65,14 +67,12 @@ def kda_prefill(
     return out[: len(qkv)]
 
 
-def chunks(lengths: list[int], device: torch.device) -> list[tuple[int, int, Tensor]]:
-    """First row, width in whole blocks, and the sequences that reach it, of each chunk."""
-    found = []
-    for begin in range(0, max(lengths), CHUNK):
-        live = [index for index, length in enumerate(lengths) if length > begin]
-        longest = min(max(lengths) - begin, CHUNK)
-        found.append((begin, -(-longest // BLOCK) * BLOCK, torch.tensor(live, device=device)))
-    return found
+def chunks(lengths: list[int], device: torch.device) -> list[tuple[int, Tensor]]:
+    """First row of each chunk, and the sequences that reach it."""
+    return [
+        (begin, torch.tensor([index for index, length in enumerate(lengths) if length > begin], device=device))
+        for begin in range(0, max(lengths), CHUNK)
+    ]
 
 
 def taken(rows: Rows, at: Tensor, inside: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -107,25 +107,14 @@ def chunk(
 
 
 def weighted_scores(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
-    """⟨leftᵢ Γᵢⱼ keyⱼ⟩ [2, B, N, C, C], right where i ≥ j, and the keys as they have decayed at the chunk's end.
-
-    Inside a block Γ is multiplied out for each pair; between blocks it is the decay since i's block
-    began times what the keys of earlier blocks have decayed to by then.
-    """
-    parts = [x.unflatten(-2, (-1, BLOCK)).unbind(-3) for x in (left, key, decay)]
-    carried, bands = key[..., :0, :], []
-    for x, k, d in zip(*parts, strict=True):
-        since, rest = d.cumprod(-2), functional.pad(d[..., 1:, :], (0, 0, 0, 1), value=1.0)
-        inside = torch.einsum("sbnik,bnijk,bnjk->sbnij", x, pairs(d), k)
-        band = torch.cat([(x * since) @ carried.transpose(-1, -2), inside], dim=-1)
-        bands.append(functional.pad(band, (0, key.shape[-2] - band.shape[-1])))
-        carried = torch.cat([carried * since[..., -1:, :], k * rest.flip(-2).cumprod(-2).flip(-2)], dim=-2)
-    return torch.cat(bands, dim=-2), carried
+    """⟨leftᵢ Γᵢⱼ keyⱼ⟩ [2, B, N, C, C], right where i ≥ j, and the keys as they have decayed at the chunk's end."""
+    between = pairs(decay)
+    return torch.einsum("sbnik,bnijk,bnjk->sbnij", left, between, key), key * between[..., -1, :, :]
 
 
 def pairs(decay: Tensor) -> Tensor:
-    """Products of the decays of rows j + 1…i of a block: [B, N, i, j, K]; 1 where i ≤ j."""
-    row = torch.arange(BLOCK, device=decay.device)
+    """Products of the decays of rows j + 1…i of a chunk: [B, N, i, j, K]; 1 where i ≤ j."""
+    row = torch.arange(decay.shape[-2], device=decay.device)
     later = (row[:, None] > row)[..., None]
     return torch.where(later, decay[..., None, :], 1.0).cumprod(-3)
 
