@@ -113,7 +113,7 @@ FIRST: dict[torch.Size, Tensor] = {}
 
 @fault("rms_norm")
 def gives_its_first_result_for_good(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return FIRST.setdefault(x.shape, rms_norm(x, weight, eps))
+    return FIRST.setdefault(x.shape, rms_norm(x, weight, eps)).clone()
 
 
 @fault("rms_norm", batch_invariant=True)
