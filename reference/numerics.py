@@ -208,8 +208,8 @@ class Numerics:
     def sum(self, name: str, terms: Tensor, dim: int, *, keepdim: bool = False) -> Tensor:
         """Σ terms as fp32 accumulation in any order gives it.
 
-        ± u · max(√(n−1)·‖terms‖₂, √(Σ Sₖ²)): a tree of n terms, or one chain with partial sums Sₖ,
-        which for terms of one sign is the larger.
+        ± u · max(√(n−1)·‖terms‖₂, √(Σ Sₖ²)): a tree of n terms, or one chain with partial sums Sₖ from
+        either end, which for terms of one sign is the larger.
         """
         total = terms.sum(dim, keepdim=keepdim)
         if self.mode == "perturbed":
@@ -217,7 +217,10 @@ class Numerics:
             present = (finite != 0).to(torch.float64)
             count = present.sum(dim, keepdim=keepdim)
             tree = finite.square().sum(dim, keepdim=keepdim) * (count - 1).clamp(min=0)
-            chain = finite.cumsum(dim).mul_(present).square_().sum(dim, keepdim=keepdim) * (count > 1)
+            partial = finite.cumsum(dim)
+            backward = finite.sum(dim, keepdim=True) - partial + finite
+            chains = [sums.mul_(present).square_().sum(dim, keepdim=keepdim) for sums in (partial, backward)]
+            chain = torch.maximum(*chains) * (count > 1)
             total = total + self._uniform(name, total, 1.0) * (UNIT_FP32 * torch.maximum(tree, chain).sqrt())
         return self.note(name, total)
 

@@ -62,12 +62,13 @@ def rolled(output: str, axis: int = 0) -> Change:
 
 
 def nudged_on_second_run(output: str) -> Change:
-    """Every other run an element is one ulp off, as where the order of atomics decides."""
+    """In two runs of every four an element is one ulp off, as where the order of atomics decides."""
     runs = itertools.count()
 
     def change(call: Call) -> dict[str, Tensor]:
         value = call.outputs[output].clone()
-        if next(runs) % 2 and value.numel():
+        # The judge compares a run with the next but one.
+        if next(runs) // 2 % 2 and value.numel():
             first = value.view(-1)[:1]
             first += ulp(first.double().nan_to_num(), value.dtype).to(value.dtype)
         return {output: value}

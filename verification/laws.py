@@ -121,6 +121,20 @@ def parameter_sensitivity(alternatives: Mapping[str, Change]) -> Law:
     return Law("parameter_sensitivity", "Every argument can change the output.", check, _ordinary)
 
 
+def full_precision(*names: str, applies: Callable[[Case], bool] = lambda case: True) -> Law:
+    """An fp32 argument is read in fp32: rounding it to bf16 changes some bit of some output."""
+
+    def check(context: LawContext) -> Iterator[str]:
+        usual = context.call(context.arguments())
+        for name in names:
+            arguments = context.arguments()
+            arguments[name] = arguments[name].to(torch.bfloat16).to(torch.float32)
+            if not any(differences(usual, context.call(arguments), "")):
+                yield f"{name} rounded to bf16 changed no bit of any output: it is not read in fp32."
+
+    return Law("full_precision", "An fp32 argument is read in fp32.", check, applies)
+
+
 Layouts = Mapping[str, Callable[[Tensor], Tensor]]
 
 

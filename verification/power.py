@@ -14,7 +14,7 @@ import numpy as np
 
 from reference.numerics import Variant
 from verification.detection import HINTS, Detection, detect, read_hints, trials
-from verification.fault import Fault, find_fault
+from verification.fault import Fault, faults, find_fault
 from verification.operator import Case, Operator, find_operator
 from verification.records import write_whole
 from verification.runner import Session
@@ -66,18 +66,18 @@ class Power:
         return not (self.missed or self.broken or self.alarms or self.defects)
 
 
-def sampled(faults: list[Fault], count: int | None, seed: int) -> list[Fault]:
+def sampled(some: list[Fault], count: int | None, seed: int) -> list[Fault]:
     """`count` of the faults, drawn by the seed; all of them without a count."""
-    if count is None or count >= len(faults):
-        return faults
-    drawn = np.random.Generator(np.random.Philox(seed)).permutation(len(faults))[:count]
-    return [faults[i] for i in sorted(drawn)]
+    if count is None or count >= len(some):
+        return some
+    drawn = np.random.Generator(np.random.Philox(seed)).permutation(len(some))[:count]
+    return [some[i] for i in sorted(drawn)]
 
 
-def jobs(faults: Iterable[Fault], suite: str, target: str | None, right: int | None, seed: int) -> list[Job]:
+def jobs(some: Iterable[Fault], suite: str, target: str | None, right: int | None, seed: int) -> list[Job]:
     """A job an operator, the largest first."""
     by_operator: dict[str, list[str]] = {}
-    for fault in faults:
+    for fault in some:
         by_operator.setdefault(fault.operator, []).append(fault.name)
     made = [Job(operator, tuple(names), suite, target, right, seed) for operator, names in by_operator.items()]
     return sorted(made, key=lambda job: -len(job.faults))
@@ -161,5 +161,6 @@ def _started() -> None:
 
 def remember(power: Power) -> None:
     """Write down what noticed each fault, for the next run to try first; faults that were not tried keep theirs."""
-    hints = read_hints() | {d.fault: d.check for d in power.detections if d.check is not None}
+    hints = {name: check for name, check in read_hints().items() if name in faults()}
+    hints |= {d.fault: d.check for d in power.detections if d.check is not None}
     write_whole(HINTS, json.dumps(dict(sorted(hints.items())), indent=1) + "\n")

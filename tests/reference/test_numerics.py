@@ -395,8 +395,10 @@ def test_a_perturbed_sum_of_a_single_term_has_no_noise() -> None:
 def test_the_noise_of_a_sum_is_that_of_a_tree_or_of_one_chain() -> None:
     terms = torch.linspace(-1, 2, 5 * 33, dtype=torch.float64).view(5, 33)
     tree = [math.sqrt(32 * math.fsum(t * t for t in row)) for row in terms.tolist()]
-    chain = [math.sqrt(math.fsum(s * s for s in accumulate(row))) for row in terms.tolist()]
-    bound = [2.0**-24 * 1.000001 * max(pair) for pair in zip(tree, chain, strict=True)]
+    chains = [
+        [math.sqrt(math.fsum(s * s for s in accumulate(row[::step]))) for row in terms.tolist()] for step in (1, -1)
+    ]
+    bound = [2.0**-24 * 1.000001 * max(sizes) for sizes in zip(tree, *chains, strict=True)]
     for seed in range(5):
         noise = perturbed(seed).sum("sum", terms, -1, keepdim=True) - terms.sum(-1, keepdim=True)
         assert noise.shape == (5, 1)

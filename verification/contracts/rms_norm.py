@@ -11,7 +11,7 @@ from reference.checks import require
 from reference.normalization import rms_norm
 from reference.numerics import OFFICIAL, Variant
 from verification.inputs import LAYOUTS, TORCH_DTYPES, Inputs, laid_out
-from verification.laws import batch_invariance, parameter_sensitivity, row_isolation, storage_order
+from verification.laws import batch_invariance, full_precision, parameter_sensitivity, row_isolation, storage_order
 from verification.operator import Arguments, Case, CaseGroup, Operator, Output, make_case, pick
 
 DEFAULTS: dict[str, Any] = {"rows": 4, "hidden": 7168, "weight": "bf16", "eps": 1e-5, "layout": "contiguous"}
@@ -108,7 +108,7 @@ OPERATOR = Operator(
     defaults=DEFAULTS,
     make=make,
     groups=GROUPS,
-    law_cases=(case(rows=9, hidden=1000), case(rows=16)),
+    law_cases=(case(rows=9, hidden=1000), case(rows=16), case(rows=9, hidden=1000, weight="fp32")),
     weights=("weight",),
     variants=(
         OFFICIAL,
@@ -124,6 +124,7 @@ OPERATOR = Operator(
         parameter_sensitivity(
             {"x": lambda a: a["x"].roll(1), "weight": lambda a: a["weight"] * 2, "eps": lambda a: 0.5}
         ),
+        full_precision("weight", applies=lambda case: dict(case.parameters).get("weight") == "fp32"),
         storage_order("x", {name: partial(laid_out, layout=name) for name in LAYOUTS if name != "contiguous"}),
     ),
     special_values=(
