@@ -209,7 +209,8 @@ class Numerics:
         """Σ terms as fp32 accumulation in any order gives it.
 
         ± u · max(√(n−1)·‖terms‖₂, √(Σ Sₖ²)): a tree of n terms, or one chain with partial sums Sₖ from
-        either end, which for terms of one sign is the larger.
+        either end, which for terms of one sign is the larger; and what such a chain loses of terms
+        that are below its own rounding, Σ |terms| ≤ u·|Sₖ|, where a large one comes first.
         """
         total = terms.sum(dim, keepdim=keepdim)
         if self.mode == "perturbed":
@@ -219,9 +220,11 @@ class Numerics:
             tree = finite.square().sum(dim, keepdim=keepdim) * (count - 1).clamp(min=0)
             partial = finite.cumsum(dim)
             backward = finite.sum(dim, keepdim=True) - partial + finite
+            size = finite.abs()
+            lost = [(size * (size <= UNIT_FP32 * sums.abs())).sum(dim, keepdim=keepdim) for sums in (partial, backward)]
             chains = [sums.mul_(present).square_().sum(dim, keepdim=keepdim) for sums in (partial, backward)]
-            chain = torch.maximum(*chains) * (count > 1)
-            total = total + self._uniform(name, total, 1.0) * (UNIT_FP32 * torch.maximum(tree, chain).sqrt())
+            spread = UNIT_FP32 * torch.maximum(tree, torch.maximum(*chains) * (count > 1)).sqrt()
+            total = total + self._uniform(name, total, 1.0) * (spread + torch.maximum(*lost))
         return self.note(name, total)
 
     def matmul(self, name: str, a: Tensor, b: Tensor) -> Tensor:

@@ -496,3 +496,10 @@ def test_what_an_implementation_chooses_is_the_usual_value_unless_perturbed() ->
     assert (drawn[:, 1] == 1).all()
     assert drawn[:, 0].min() < 1.5
     assert drawn[:, 0].max() > 5
+
+
+def test_what_a_chain_loses_beside_a_large_term_is_in_the_noise_of_a_sum() -> None:
+    terms = torch.full((1, 1000), 1e-4, dtype=torch.float64)
+    terms[0, -1] = 1e4
+    noise = [(perturbed(seed).sum("sum", terms, -1) - terms.sum(-1)).abs().item() for seed in range(16)]
+    assert 0.05 < max(noise) <= 0.0999 + 2.0**-24 * 1.1e4 * math.sqrt(1000)
