@@ -67,7 +67,7 @@ def moe_preroute(
     gate_up = numerics.matmul("gate_up_product", values, numerics.load(gate_up_weight).t())
     gate, up = numerics.round("gate_up", gate_up, torch.bfloat16).chunk(2, dim=1)
     activated = bounded_product(gate, up, beta, linear_beta, numerics)
-    activated = numerics.round("activated", activated, torch.bfloat16)
+    activated = numerics.round("activated", activated, torch.bfloat16, apart=True)
     shared = numerics.matmul("down_product", activated, numerics.load(down_weight).t())
     return PreRoute(numerics.output("latent", latent, x.dtype), numerics.output("shared", shared, x.dtype))
 

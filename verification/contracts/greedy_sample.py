@@ -71,10 +71,16 @@ def nonfinite(inputs: Inputs, x: Tensor) -> Tensor:
     return x
 
 
+def masked(inputs: Inputs, x: Tensor) -> Tensor:
+    """Three of four tokens masked out with −Inf, as by a grammar, and every other logit below 0."""
+    return torch.where(inputs.integers("mask", tuple(x.shape), 0, 4) > 0, -torch.inf, -1 - x.abs())
+
+
 DISTRIBUTIONS: dict[str, Callable[[Inputs, Tensor], Tensor]] = {
     "normal": lambda inputs, x: x, "few_values": few_values, "close": close, "at_the_end": at_the_end,
     "constant": lambda inputs, x: torch.full_like(x, -7.0), "signed_zeros": signed_zeros, "nonfinite": nonfinite,
     "tiny": lambda inputs, x: x * 2.0**-140, "large": lambda inputs, x: x * 2.0**100,
+    "masked": masked,
 }  # fmt: skip
 
 GROUPS = (
@@ -83,6 +89,7 @@ GROUPS = (
         "production sizes", "full", tuple(case(rows=r) for r in (2, 8, 16, 17, 64)) + (case(rows=257, vocab=20480),)
     ),
     CaseGroup("odd sizes", "smoke", tuple(case(rows=3, vocab=v) for v in (1, 2, 3, *TILES, 20481))),
+    CaseGroup("masked vocabulary", "smoke", (case("masked", rows=5, vocab=5000),)),
     CaseGroup("ends", "smoke", tuple(case("at_the_end", rows=3, vocab=v) for v in (*TILES, 163840))),
     CaseGroup(
         "ties",
