@@ -73,6 +73,7 @@ BROKEN = [
     ("kda_decode", "shared_mean", "batch_invariance"),
     ("kda_decode", "shared_mean", "sequence_isolation"),
     ("kda_decode", "slot_as_scale", "slot_renaming"),
+    ("kda_decode", "clears_first", "own_page"),
     ("causal_conv1d", "writes_what_it_reads", "split_is_whole"),
 ]
 

@@ -140,6 +140,13 @@ def writes_its_pool(arguments: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def clears_first(arguments: dict[str, Any]) -> dict[str, Any]:
+    pool = arguments["conv_state"]
+    slots = arguments["write_slots"].long()
+    pool[slots[(slots >= 0) & (slots < len(pool))]] = 0
+    return {}
+
+
 def shared_mean(o: Tensor, live: Tensor, *rest: Any) -> Tensor:
     return RIGHT_FINISHED(o + o.mean(0), live, *rest)
 
@@ -160,6 +167,7 @@ for _operator, _module in (("kda_decode", decode), ("kda_verify", verify)):
     wrong(_operator, "unwritten_padding", (_module, "finished", unwritten))
 wrong("kda_decode", "shared_mean", (decode, "finished", shared_mean))
 wrong("kda_decode", "slot_as_scale", changes=slot_as_scale)
+wrong("kda_decode", "clears_first", changes=clears_first)
 wrong("kda_decode", "reads_what_it_writes", changes=lambda a: {"read_slots": a["write_slots"]})
 wrong("kda_decode", "last_slot_for_padding", changes=last_slot_for_padding)
 wrong("kda_prefill", "chunks_of_32", (prefill, "CHUNK", 32))
