@@ -71,7 +71,7 @@ def draw_pages(inputs: Inputs, count: int, p: dict[str, Any]) -> Pages:
     if p["padding"] == "invalid":
         read[1::3] = outside[1::3]
     elif p["padding"] == "null":
-        read[1::3], write[1::6], write[2::6] = 0, 0, 0
+        read[1::3], write[1::6], write[3::6] = 0, 0, 0
     initial = None if turns is None else torch.tensor(turns)[torch.arange(count) % 2].bool()
     going_on = read if initial is None else read[initial]
     fresh = torch.ones(slots, dtype=torch.bool)

@@ -119,5 +119,5 @@ def pairs(decay: Tensor) -> Tensor:
     return torch.where(later, decay[..., None, :], 1.0).cumprod(-3)
 
 
-# The host reads the lengths to cut them into chunks.
+# The host reads the lengths to cut them into chunks; without them each sequence could be as long as all rows are.
 eager, split = forms("kda_prefill", kda_prefill, ("official", "split"), capturable=False)

@@ -123,6 +123,11 @@ def looks_ahead(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tenso
 RIGHT_SCORES = prefill.weighted_scores
 
 
+def writes_the_null_slot(arguments: dict[str, Any]) -> dict[str, Any]:
+    read = arguments["read_slots"]
+    return {"padding_slot": -1, "read_slots": torch.where(read == arguments["padding_slot"], -1, read)}
+
+
 def all_rows(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"commit_rows": torch.full_like(arguments["commit_rows"], 1000)}
 
@@ -167,6 +172,8 @@ for _operator, _module in (("kda_decode", decode), ("kda_verify", verify)):
     wrong(_operator, "unwritten_padding", (_module, "finished", unwritten))
 wrong("kda_decode", "shared_mean", (decode, "finished", shared_mean))
 wrong("kda_decode", "slot_as_scale", changes=slot_as_scale)
+for _operator in ("causal_conv1d", "kda_decode", "kda_prefill"):
+    wrong(_operator, "writes_the_null_slot", changes=writes_the_null_slot)
 wrong("kda_decode", "clears_first", changes=clears_first)
 wrong("kda_decode", "reads_what_it_writes", changes=lambda a: {"read_slots": a["write_slots"]})
 wrong("kda_decode", "last_slot_for_padding", changes=last_slot_for_padding)
