@@ -51,11 +51,17 @@ def test_wrong_kernel_fails_with_its_kind_of_verdict(judge, operator, control, c
     assert (record.verdict, record.kind) == ("failed", kind), record.findings
 
 
-def test_a_sum_over_32_rows_whose_keys_repeat_loses_the_state(judge, session):
-    case = f"kda_prefill/lengths=1-0-15-16-17-63-64-65,{SMALL},initial=mixed/bf16/normal/100"
-    record = judge("wrong_kda.py", "chunks_of_32", case)
+@pytest.mark.parametrize(
+    ("control", "case"),
+    [
+        ("chunks_of_32", f"lengths=1-0-15-16-17-63-64-65,{SMALL},initial=mixed/bf16/normal/100"),
+        ("serial_scores", "lengths=136-8,heads=2,initial=mixed/bf16/parallel/8"),
+    ],
+)
+def test_where_keys_repeat_a_long_sum_loses_the_state(judge, session, control, case):
+    record = judge("wrong_kda.py", control, f"kda_prefill/{case}")
     assert (record.verdict, record.kind) == ("failed", "budget"), record.findings
-    check = build(Selection(case=case, implementation="eager", target="cpu", law="none"))[0]
+    check = build(Selection(case=f"kda_prefill/{case}", implementation="eager", target="cpu", law="none"))[0]
     assert session.run(check).verdict == "passed"
 
 

@@ -101,6 +101,16 @@ def accumulated(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tenso
     return torch.einsum("sbnik,bnijk,bnjk->sbnij", left, between, key), key * (grown[..., -1:, :] - grown).exp()
 
 
+def serial_scores(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the channels that add one channel after another."""
+    between = prefill.pairs(decay)
+    terms = left[..., None, :] * (between * key[..., None, :, :])
+    total = torch.zeros_like(terms[..., 0])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total, key * between[..., -1, :, :]
+
+
 def coarse_system(system: Tensor, right: Tensor, **options: Any) -> Tensor:
     return RIGHT_SOLVE(system.bfloat16().float(), right, **options)
 
@@ -179,6 +189,7 @@ wrong("kda_decode", "reads_what_it_writes", changes=lambda a: {"read_slots": a["
 wrong("kda_decode", "last_slot_for_padding", changes=last_slot_for_padding)
 wrong("kda_prefill", "chunks_of_32", (prefill, "CHUNK", 32))
 wrong("kda_prefill", "accumulated_logarithms", (prefill, "CHUNK", 64), (prefill, "weighted_scores", accumulated))
+wrong("kda_prefill", "serial_scores", (prefill, "weighted_scores", serial_scores))
 wrong("kda_prefill", "coarse_system", (torch.linalg, "solve_triangular", coarse_system))
 wrong("kda_prefill", "chunks_from_zero", (prefill, "chunk", from_zero))
 wrong("kda_prefill", "looks_ahead", (prefill, "weighted_scores", looks_ahead))
