@@ -10,6 +10,9 @@ from torch import Tensor
 
 from reference.attention_residual import AttentionResidual, attention_residual
 from reference.numerics import EXACT, ROUNDED, Variant, rounded
+from verification.budget import derive
+from verification.comparison import compare_numbers
+from verification.operator import find_operator
 
 AGREEMENT = 1e-12
 """Difference of two float64 formulations, relative to the largest magnitude of the row."""
@@ -325,6 +328,29 @@ def test_no_rows_give_no_rows(capacity: int) -> None:
     got = call(tensors, capacity, numerics=ROUNDED)
     assert got.hidden.shape == got.prefix.shape == (0, 7168)
     assert got.blocks.shape == (0, capacity, 7168)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+@pytest.mark.parametrize("num_blocks", [0, 1, 8])
+def test_agrees_with_the_naive_form_of_flash_linear_attention(num_blocks: int, normed: bool) -> None:
+    naive = pytest.importorskip("fla.ops.attnres.naive", reason="no fla-core with attnres; it is in the extra `peers`")
+    drawn = inputs(9, 5, 8, 96)
+    prefix, blocks, norm = drawn.prefix.float(), drawn.blocks.float(), drawn.output_norm_weight.float()
+    query, weight = drawn.score_weight.bfloat16(), drawn.output_norm_weight.flip(0)
+    arguments = {
+        "prefix": prefix, "delta": None, "blocks": blocks,
+        "score_weight": query.float() * weight.float(),  # exact: 8 bits times 8 bits
+        "output_norm_weight": norm if normed else None,
+        "num_blocks": num_blocks, "eps": EPS, "output_eps": EPS, "block_write_index": -1,
+    }  # fmt: skip
+    golden = derive(find_operator("attention_residual"), arguments)
+    sources = [*blocks[:, :num_blocks].contiguous().unbind(1), prefix]
+    got = naive.naive_attnres(
+        query, [source.contiguous() for source in sources], weight, arguments["output_norm_weight"], EPS
+    )
+    metrics, findings = compare_numbers("hidden", got, golden.exact["hidden"], golden.budgets["hidden"])
+    assert metrics is not None
+    assert not findings
 
 
 def test_named_intermediates_are_traced() -> None:

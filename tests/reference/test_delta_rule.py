@@ -164,7 +164,7 @@ def rule(
 
 
 def test_agrees_with_the_naive_form_of_flash_linear_attention() -> None:
-    naive = pytest.importorskip("fla.ops.kda.naive", reason="fla-core is not installed")
+    naive = pytest.importorskip("fla.ops.kda.naive", reason="fla-core is not installed; it is in the extra `peers`")
     given = problem("usual", 40, 16, 24)
     names = ("query", "key", "value", "decay", "beta", "state")
     arguments = {name: x.float() for name, x in zip(names, given, strict=True)}
@@ -182,7 +182,7 @@ def test_agrees_with_the_naive_form_of_flash_linear_attention() -> None:
 
 @pytest.mark.parametrize("bound", [-5.0, None])
 def test_the_gate_agrees_with_that_of_flash_linear_attention(bound: float | None) -> None:
-    gates = pytest.importorskip("fla.ops.kda.gate", reason="fla-core is not installed")
+    gates = pytest.importorskip("fla.ops.kda.gate", reason="fla-core is not installed; it is in the extra `peers`")
     operator = find_operator("kda_gate")
     arguments = operator.arguments(operator.case(rows=9, lower_bound=bound))
     golden = derive(operator, arguments)

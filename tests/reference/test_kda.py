@@ -265,6 +265,12 @@ def with_empty_sequences(rows: int) -> dict[str, Any]:
     return arguments([0, rows, 0])
 
 
+def without_pages() -> dict[str, Any]:
+    """Sequences of one row, and pools in which there is no slot that they could read."""
+    given = arguments([1, 1])
+    return given | {name: given[name][:0] for name in ("conv_state", "state")}
+
+
 def results(operator: str, given: dict[str, Any], by: str) -> tuple[Tensor, dict[str, Tensor]]:
     """The output rows and the pools afterwards, of the reference or of eager."""
     pools = ("conv_state", "state")
@@ -286,8 +292,10 @@ def results(operator: str, given: dict[str, Any], by: str) -> tuple[Tensor, dict
 
 @pytest.mark.parametrize("by", ["reference", "eager"])
 @pytest.mark.parametrize("operator", ["kda_decode", "kda_prefill", "kda_commit"])
-@pytest.mark.parametrize("given", [without_sequences(0), without_sequences(3), with_empty_sequences(0)])
-def test_where_no_sequence_has_a_row_there_are_zeros_and_nothing_is_touched(
+@pytest.mark.parametrize(
+    "given", [without_sequences(0), without_sequences(3), with_empty_sequences(0), without_pages()]
+)
+def test_where_no_sequence_has_a_row_or_a_page_there_are_zeros_and_nothing_is_touched(
     given: dict[str, Any], operator: str, by: str
 ) -> None:
     out, after = results(operator, given, by)

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from reference.numerics import EXACT, ROUNDED, Variant, rounded
 from reference.routing import Routing, route
+from verification.budget import derive
+from verification.comparison import compare_numbers
+from verification.operator import find_operator
 
 AGREEMENT = 1e-12
 """Relative difference of two float64 formulations."""
@@ -427,6 +430,39 @@ def test_rows_are_independent() -> None:
         alone = route(logits[row : row + 1], bias, top_k=5)
         assert torch.equal(alone.expert_ids[0], whole.expert_ids[row])
         assert torch.equal(alone.expert_weights[0], whole.expert_weights[row])
+
+
+@pytest.mark.parametrize(("num_groups", "top_groups"), [(1, 1), (8, 4)])
+@pytest.mark.parametrize("renormalize", [False, True])
+def test_agrees_with_the_router_of_deepseek_v3(num_groups: int, top_groups: int, renormalize: bool) -> None:
+    model = pytest.importorskip(
+        "transformers.models.deepseek_v3.modeling_deepseek_v3",
+        reason="transformers is not installed; it is in the extra `peers`",
+    )
+    logits, bias = normal(14, 32, 64).float(), normal(15, 64).float() / 8
+    config = model.DeepseekV3Config(
+        hidden_size=64, n_routed_experts=64, num_experts_per_tok=8, n_group=num_groups, topk_group=top_groups,
+        norm_topk_prob=renormalize, routed_scaling_factor=2.5,
+    )  # fmt: skip
+    router = model.DeepseekV3TopkRouter(config)
+    with torch.no_grad():
+        router.weight.copy_(torch.eye(64))  # its logits are then its rows
+        router.e_score_correction_bias.copy_(bias)
+        theirs, weights, ids = router(logits)
+    assert torch.equal(theirs, logits)
+    golden = derive(find_operator("route"), {
+        "logits": logits, "correction_bias": bias, "top_k": 8, "num_groups": num_groups, "top_groups": top_groups,
+        "score_function": "sigmoid", "renormalize": renormalize, "scaling_factor": 2.5, "logical_to_physical": None,
+    })  # fmt: skip
+    # It gives its choice in no order.
+    wanted, order = golden.exact["expert_ids"].long().sort(-1)
+    ids, theirs = ids.sort(-1)
+    assert torch.equal(ids, wanted)
+    got = torch.empty_like(weights).scatter(1, order, weights.gather(1, theirs))
+    exact, budget = golden.exact["expert_weights"], golden.budgets["expert_weights"]
+    metrics, findings = compare_numbers("expert_weights", got, exact, budget)
+    assert metrics is not None
+    assert not findings
 
 
 def test_choices_and_scores_are_traced() -> None:

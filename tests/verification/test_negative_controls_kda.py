@@ -23,6 +23,9 @@ FAILURES = [
     ("kda_decode", "unwritten_padding", f"lengths=1x4,{SMALL},padding=invalid,past=2/bf16/normal", "guard"),
     ("kda_decode", "reads_what_it_writes", f"lengths=1x3,{SMALL}/bf16/normal", "special_value"),
     ("kda_decode", "last_slot_for_padding", f"lengths=1x4,{SMALL},padding=invalid/bf16/normal", "special_value"),
+    ("kda_decode", "writes_the_null_slot", f"lengths=1x4,{SMALL},padding=null/bf16/normal", "special_value"),
+    ("kda_prefill", "writes_the_null_slot", f"lengths=5-2-3-4,{SMALL},padding=null/bf16/normal", "special_value"),
+    ("causal_conv1d", "writes_the_null_slot", "lengths=3-2-1-4,channels=32,padding=null/bf16/normal", "structure"),
     ("kda_prefill", "rounded_beta", f"lengths=5-2,{SMALL}/bf16/normal", "budget"),
     ("kda_prefill", "floored_norm", f"lengths=5-2,{SMALL}/bf16/tiny", "budget"),
     ("kda_prefill", "accumulated_logarithms", f"lengths=64,{SMALL},output=plain/bf16/bounds", "budget"),
@@ -48,11 +51,17 @@ def test_wrong_kernel_fails_with_its_kind_of_verdict(judge, operator, control, c
     assert (record.verdict, record.kind) == ("failed", kind), record.findings
 
 
-def test_a_sum_over_32_rows_whose_keys_repeat_loses_the_state(judge, session):
-    case = f"kda_prefill/lengths=1-0-15-16-17-63-64-65,{SMALL},initial=mixed/bf16/normal/100"
-    record = judge("wrong_kda.py", "chunks_of_32", case)
+@pytest.mark.parametrize(
+    ("control", "case"),
+    [
+        ("chunks_of_32", f"lengths=1-0-15-16-17-63-64-65,{SMALL},initial=mixed/bf16/normal/100"),
+        ("serial_scores", "lengths=136-8,heads=2,initial=mixed/bf16/parallel/8"),
+    ],
+)
+def test_where_keys_repeat_a_long_sum_loses_the_state(judge, session, control, case):
+    record = judge("wrong_kda.py", control, f"kda_prefill/{case}")
     assert (record.verdict, record.kind) == ("failed", "budget"), record.findings
-    check = build(Selection(case=case, implementation="eager", target="cpu", law="none"))[0]
+    check = build(Selection(case=f"kda_prefill/{case}", implementation="eager", target="cpu", law="none"))[0]
     assert session.run(check).verdict == "passed"
 
 
@@ -73,6 +82,7 @@ BROKEN = [
     ("kda_decode", "shared_mean", "batch_invariance"),
     ("kda_decode", "shared_mean", "sequence_isolation"),
     ("kda_decode", "slot_as_scale", "slot_renaming"),
+    ("kda_decode", "clears_first", "own_page"),
     ("causal_conv1d", "writes_what_it_reads", "split_is_whole"),
 ]
 

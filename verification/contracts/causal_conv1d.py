@@ -10,6 +10,7 @@ from verification.contracts.pages import draw_pages, idle_rows, paged_arguments,
 from verification.contracts.sequence_laws import (
     batch_invariance,
     causality,
+    own_page,
     padding_invariance,
     sequence_isolation,
     slot_renaming,
@@ -113,6 +114,7 @@ OPERATOR = Operator(
         sequence_isolation(ROWS),
         padding_invariance(ROWS),
         slot_renaming(),
+        own_page(),
         causality(ROWS),
         split_is_whole(ROWS),
         parameter_sensitivity(

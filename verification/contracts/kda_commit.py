@@ -24,6 +24,7 @@ from verification.contracts.sequence_laws import (
     batch_invariance,
     bounds,
     one_after_another,
+    own_page,
     padding_invariance,
     sequence_isolation,
     slot_renaming,
@@ -97,7 +98,7 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "full",
-        (case(lengths="8", kept="all"), case(lengths="3-2", **LINEAR), case(lengths="4-4", heads=2)),
+        (case(lengths="8", kept="all", rank=128), case(lengths="3-2", **LINEAR), case(lengths="4-4", heads=2)),
     ),
     CaseGroup(
         "kept rows",
@@ -159,6 +160,7 @@ OPERATOR = Operator(
         sequence_isolation(ROW_ARGUMENTS),
         padding_invariance(ROW_ARGUMENTS),
         slot_renaming(),
+        own_page(),
         Law("commit_is_stepping", "Committed rows are the rows one by one.", commit_is_stepping),
         Law("rejected_rows", "A rejected row leaves no trace.", rejected_rows_leave_no_trace),
         parameter_sensitivity(

@@ -17,6 +17,7 @@ from verification.contracts.kda_inputs import (
 from verification.contracts.pages import untouched
 from verification.contracts.sequence_laws import (
     batch_invariance,
+    own_page,
     padding_invariance,
     sequence_isolation,
     slot_renaming,
@@ -49,10 +50,15 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "full",
-        (case(lengths="1x8", slots="same"), case(lengths="1x4", **LINEAR), case(lengths="1x2")),
+        (case(lengths="1x8", slots="same"), case(lengths="1x4", **LINEAR), case(lengths="1x2"),
+         case(lengths="1x4", rank=128), case(lengths="1x2", heads=24)),
     ),
     CaseGroup("row counts", "smoke", tuple(case(lengths=f"1x{b}", **SMALL) for b in (1, 2, 8, 16, 17))),
-    CaseGroup("row counts", "full", tuple(case(lengths=f"1x{b}", **SMALL, rank=16) for b in (64, 257))),
+    CaseGroup(
+        "row counts",
+        "full",
+        tuple(case(lengths=f"1x{b}", **SMALL, rank=16) for b in (64, 257)) + (case(lengths="1x22", key=16, value=16),),
+    ),
     CaseGroup(
         "odd sizes",
         "smoke",
@@ -118,6 +124,7 @@ OPERATOR = Operator(
         sequence_isolation(ROW_ARGUMENTS),
         padding_invariance(ROW_ARGUMENTS),
         slot_renaming(),
+        own_page(),
         parameter_sensitivity(SENSITIVITY),
     ),
     special_values=(

@@ -17,6 +17,7 @@ from verification.contracts.kda_inputs import (
 from verification.contracts.pages import untouched
 from verification.contracts.sequence_laws import (
     causality,
+    own_page,
     padding_invariance,
     sequence_isolation,
     slot_renaming,
@@ -47,7 +48,7 @@ GROUPS = (
     CaseGroup(
         "production sizes",
         "full",
-        (case(lengths="12"), case(lengths="65-1-16", heads=1, initial="mixed"), case(lengths="9", **LINEAR)),
+        (case(lengths="12", rank=128), case(lengths="65-1-16", heads=1, initial="mixed"), case(lengths="9", **LINEAR)),
     ),
     CaseGroup(
         "lengths around chunks and blocks",
@@ -136,6 +137,7 @@ OPERATOR = Operator(
         sequence_isolation(ROW_ARGUMENTS),
         padding_invariance(ROW_ARGUMENTS),
         slot_renaming(),
+        own_page(),
         causality(ROW_ARGUMENTS),
         split_is_whole(ROW_ARGUMENTS),
         parameter_sensitivity(SENSITIVITY | {"has_initial_state": lambda a: ~a["has_initial_state"]}),

@@ -22,7 +22,10 @@ SLOTS = dict.fromkeys(("apart", "same", "shared", "unwritten"))
 """Pages read and written: different ones, the same, one page read by all, every other one not written."""
 
 PADDING = dict.fromkeys(("none", "invalid", "null"))
-"""Every third sequence reads no slot of the pool, or slot 0, which is then the padding slot."""
+"""Every third sequence reads no slot of the pool, or slot 0, which is then the padding slot.
+
+Of those that read slot 0 every other one writes it, as a graph's padding does; so does a sequence that is no padding.
+"""
 
 INITIAL = {"none": None, "all": (1, 1), "fresh": (0, 0), "mixed": (1, 0)}
 """has_initial_state: not given, or these values by turns."""
@@ -68,7 +71,7 @@ def draw_pages(inputs: Inputs, count: int, p: dict[str, Any]) -> Pages:
     if p["padding"] == "invalid":
         read[1::3] = outside[1::3]
     elif p["padding"] == "null":
-        read[1::3], write[1::3] = 0, 0
+        read[1::3], write[1::6], write[3::6] = 0, 0, 0
     initial = None if turns is None else torch.tensor(turns)[torch.arange(count) % 2].bool()
     going_on = read if initial is None else read[initial]
     fresh = torch.ones(slots, dtype=torch.bool)

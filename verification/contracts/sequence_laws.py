@@ -148,6 +148,18 @@ def slot_renaming() -> Law:
     return Law("slot_renaming", "Where a page lies does not matter.", check)
 
 
+def own_page() -> Law:
+    """Sequences that write the page that they read give the rows and the pages that they give with another."""
+
+    def check(context: LawContext) -> Iterator[str]:
+        apart, same = context.arguments(), context.arguments()
+        same["write_slots"] = same["read_slots"].clone()
+        wanted, got = (share(one, context.call(one), None) for one in (apart, same))
+        yield from differences(wanted, got, "where each page is written over the one that was read")
+
+    return Law("own_page", "A page may be written over the one that was read.", check)
+
+
 def causality(rows: Names) -> Law:
     """Other later rows leave the earlier rows' bits as they are, and change their own."""
 

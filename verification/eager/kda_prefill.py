@@ -109,7 +109,8 @@ def chunk(
 def weighted_scores(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """⟨leftᵢ Γᵢⱼ keyⱼ⟩ [2, B, N, C, C], right where i ≥ j, and the keys as they have decayed at the chunk's end."""
     between = pairs(decay)
-    return torch.einsum("sbnik,bnijk,bnjk->sbnij", left, between, key), key * between[..., -1, :, :]
+    # A product of matrices may add its terms one by one: where keys repeat they have one sign, and too much is lost.
+    return (left[..., None, :] * (between * key[..., None, :, :])).sum(-1), key * between[..., -1, :, :]
 
 
 def pairs(decay: Tensor) -> Tensor:
@@ -119,5 +120,5 @@ def pairs(decay: Tensor) -> Tensor:
     return torch.where(later, decay[..., None, :], 1.0).cumprod(-3)
 
 
-# The host reads the lengths to cut them into chunks.
+# The host reads the lengths to cut them into chunks; without them each sequence could be as long as all rows are.
 eager, split = forms("kda_prefill", kda_prefill, ("official", "split"), capturable=False)

@@ -96,7 +96,7 @@ def kda_commit(
     store(state, write_slots, states[: len(kept)], written, payload.padding_slot)
 
 
-# The loop over steps is as long as the longest window, which the host reads.
+# The host reads how long the longest window is; without that there would be a step for every row of the batch.
 eager, conv_rounded = forms(
     "kda_verify", kda_verify, ("official", "conv_rounded"), batch_invariant=True, capturable=False
 )

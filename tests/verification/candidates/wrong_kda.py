@@ -101,6 +101,16 @@ def accumulated(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tenso
     return torch.einsum("sbnik,bnijk,bnjk->sbnij", left, between, key), key * (grown[..., -1:, :] - grown).exp()
 
 
+def serial_scores(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the channels that add one channel after another."""
+    between = prefill.pairs(decay)
+    terms = left[..., None, :] * (between * key[..., None, :, :])
+    total = torch.zeros_like(terms[..., 0])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total, key * between[..., -1, :, :]
+
+
 def coarse_system(system: Tensor, right: Tensor, **options: Any) -> Tensor:
     return RIGHT_SOLVE(system.bfloat16().float(), right, **options)
 
@@ -123,6 +133,11 @@ def looks_ahead(left: Tensor, key: Tensor, decay: Tensor) -> tuple[Tensor, Tenso
 RIGHT_SCORES = prefill.weighted_scores
 
 
+def writes_the_null_slot(arguments: dict[str, Any]) -> dict[str, Any]:
+    read = arguments["read_slots"]
+    return {"padding_slot": -1, "read_slots": torch.where(read == arguments["padding_slot"], -1, read)}
+
+
 def all_rows(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"commit_rows": torch.full_like(arguments["commit_rows"], 1000)}
 
@@ -137,6 +152,13 @@ def nothing_for_none(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def writes_its_pool(arguments: dict[str, Any]) -> dict[str, Any]:
     arguments["state"][arguments["read_slots"].long()] *= 2
+    return {}
+
+
+def clears_first(arguments: dict[str, Any]) -> dict[str, Any]:
+    pool = arguments["conv_state"]
+    slots = arguments["write_slots"].long()
+    pool[slots[(slots >= 0) & (slots < len(pool))]] = 0
     return {}
 
 
@@ -160,10 +182,14 @@ for _operator, _module in (("kda_decode", decode), ("kda_verify", verify)):
     wrong(_operator, "unwritten_padding", (_module, "finished", unwritten))
 wrong("kda_decode", "shared_mean", (decode, "finished", shared_mean))
 wrong("kda_decode", "slot_as_scale", changes=slot_as_scale)
+for _operator in ("causal_conv1d", "kda_decode", "kda_prefill"):
+    wrong(_operator, "writes_the_null_slot", changes=writes_the_null_slot)
+wrong("kda_decode", "clears_first", changes=clears_first)
 wrong("kda_decode", "reads_what_it_writes", changes=lambda a: {"read_slots": a["write_slots"]})
 wrong("kda_decode", "last_slot_for_padding", changes=last_slot_for_padding)
 wrong("kda_prefill", "chunks_of_32", (prefill, "CHUNK", 32))
 wrong("kda_prefill", "accumulated_logarithms", (prefill, "CHUNK", 64), (prefill, "weighted_scores", accumulated))
+wrong("kda_prefill", "serial_scores", (prefill, "weighted_scores", serial_scores))
 wrong("kda_prefill", "coarse_system", (torch.linalg, "solve_triangular", coarse_system))
 wrong("kda_prefill", "chunks_from_zero", (prefill, "chunk", from_zero))
 wrong("kda_prefill", "looks_ahead", (prefill, "weighted_scores", looks_ahead))
