@@ -141,7 +141,9 @@ def test_only_a_fault_made_on_purpose_may_borrow_what_is_right(borrows):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA or HIP device")
-def test_work_on_another_stream_is_read_as_the_next_kernel_would_find_it(session):
+def test_work_on_another_stream_does_not_pass(session):
+    """Poison is read, or, where loading a kernel has waited for that stream, no graph can be captured."""
     target = "hip" if torch.version.hip else "cuda"
     record = session.run(check_of(candidate_of(FOLDER / "side_stream.py"), CASE, target))
-    assert (record.verdict, record.kind) == ("failed", "guard"), record.findings
+    assert (record.verdict, record.kind) in (("failed", "guard"), ("error", "raised")), record.findings
+    assert record.kind == "guard" or "captur" in record.findings[0]
